@@ -9,6 +9,10 @@
 pub(crate) mod embedded;
 pub(crate) mod wire;
 
+use std::io::Read;
+
+use cleave_client::TextRows;
+
 /// Rows to load into a table, as lines of CSV in pieces.
 pub(crate) type CsvPieces = Box<dyn Iterator<Item = Vec<u8>> + Send>;
 
@@ -50,18 +54,47 @@ impl From<String> for Value {
 }
 
 /// The result of a statement.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Rows {
-    /// Its rows; None is NULL.
-    pub(crate) rows: Vec<Vec<Option<String>>>,
-    /// Rows that it changed or returned, according to its tag.
-    pub(crate) count: u64,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Rows {
+    /// As a server sent them.
+    Sent(TextRows),
+    /// Of a session.
+    Made {
+        /// Its rows; None is NULL.
+        rows: Vec<Vec<Option<String>>>,
+        /// Rows that it changed or returned, according to its tag.
+        count: u64,
+    },
 }
 
 impl Rows {
+    /// The number of rows.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Sent(rows) => rows.len(),
+            Self::Made { rows, .. } => rows.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Rows that the statement changed or returned, according to its tag.
+    pub(crate) fn count(&self) -> u64 {
+        match self {
+            Self::Sent(rows) => rows.count(),
+            Self::Made { count, .. } => *count,
+        }
+    }
+
     /// The value of a row's column; None if there is no such row, or it is NULL.
     pub(crate) fn text(&self, row: usize, column: usize) -> Option<&str> {
-        self.rows.get(row)?.get(column)?.as_deref()
+        match self {
+            Self::Sent(rows) => rows.text(row, column),
+            Self::Made { rows, .. } => rows.get(row)?.get(column)?.as_deref(),
+        }
     }
 
     /// The same, as an integer.
@@ -70,9 +103,29 @@ impl Rows {
     }
 }
 
-/// The rows that a command's tag counts, as in "INSERT 0 3".
-fn count_in(tag: &str) -> u64 {
-    tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
+/// Pieces as one stream of bytes.
+struct Pieces {
+    pieces: CsvPieces,
+    piece: Vec<u8>,
+    taken: usize,
+}
+
+impl Pieces {
+    fn new(pieces: CsvPieces) -> Self {
+        Self { pieces, piece: Vec::new(), taken: 0 }
+    }
+}
+
+impl Read for Pieces {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        while self.taken == self.piece.len() {
+            let Some(piece) = self.pieces.next() else { return Ok(0) };
+            (self.piece, self.taken) = (piece, 0);
+        }
+        let count = self.piece.get(self.taken..).unwrap_or_default().read(buffer)?;
+        self.taken += count;
+        Ok(count)
+    }
 }
 
 /// Why a statement failed.

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use cleave_client::Address;
 use cleave_media::clock::Stopwatch;
 use tokio::runtime::Handle;
 
@@ -35,7 +36,7 @@ use crate::arguments::Place;
 use crate::failure::Failure;
 use crate::open;
 use client::embedded::Embedded;
-use client::wire::{Server, Wire};
+use client::wire::Wire;
 use client::{Client, ClientError};
 use driver::{Course, drive};
 use workloads::{Workload, ch::Analytics};
@@ -47,8 +48,8 @@ pub(crate) struct BenchOptions {
     #[arg(value_enum)]
     workload: WorkloadName,
     /// Measure this server, as in postgres://user@127.0.0.1:5432/database, instead of the database of --db
-    #[arg(long, value_name = "URL")]
-    url: Option<Server>,
+    #[arg(long, value_name = "URL", value_parser = server)]
+    url: Option<Address>,
     /// The scale: for YCSB and LinkBench 1 is 100,000 records or nodes, for TPC-C warehouses (below 1: a part of one)
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     scale: f64,
@@ -129,7 +130,7 @@ impl WorkloadName {
 
 /// The measured target, and how its clients are made.
 enum Measured {
-    Server(Server),
+    Server(Address),
     Embedded {
         database: Arc<cleave_host::Database>,
         settings: Vec<(String, String)>,
@@ -240,6 +241,12 @@ fn connected(
 
 fn failed(error: ClientError) -> Failure {
     Failure::Workload(error.to_string())
+}
+
+/// The address of a server. TLS costs time on both sides, so it is spoken only where the URL demands it.
+fn server(url: &str) -> Result<Address, String> {
+    let address = Address::from_url(url).map_err(|error| error.to_string())?;
+    Ok(address.without_optional_tls())
 }
 
 fn scale(text: &str) -> Result<f64, String> {

@@ -29,12 +29,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use cleave_client::{Address, ClientError};
 use cleave_host::{Changes, ClientStreams, Database, Effort, Error, NameKind, Outcome, Session};
 use tempfile::TempDir;
 
 use crate::arguments::Place;
-use crate::bench::client::ClientError;
-use crate::bench::client::wire::Server;
 use crate::failure::Failure;
 use crate::open::{self, Create};
 use dump::Item;
@@ -78,11 +77,8 @@ struct Told {
 /// Runs `cleave import …`.
 pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Failure> {
     let path = &options.file;
-    if let Some(url) =
-        path.to_str().filter(|text| text.starts_with("postgres") && text.contains("://"))
-    {
-        let server = url.parse::<Server>().map_err(Failure::Usage)?;
-        return Box::pin(from_server(options, &server, place)).await;
+    if let Some(url) = path.to_str().filter(|text| Address::is_url(text)) {
+        return Box::pin(from_server(options, Address::from_url(url)?, place)).await;
     }
     let file = File::open(path).map_err(Failure::file(path))?;
     let items = dump::read(BufReader::new(file)).map_err(|error| match error {
@@ -126,7 +122,7 @@ pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Fa
 /// Imports from a server.
 async fn from_server(
     options: &ImportOptions,
-    server: &Server,
+    server: Address,
     place: &Place,
 ) -> Result<(), Failure> {
     let broken = |error: ClientError| Failure::Usage(error.to_string());

@@ -1,12 +1,10 @@
 //! A [`Client`] over a session of a database in this process; compared with the wire, it shows the wire's cost.
 
-use std::io::Read;
-
 use cleave_host::value::value_text;
 use cleave_host::{ClientStreams, Error, Outcome, Session};
 use tokio::runtime::Handle;
 
-use super::{Client, ClientError, CsvPieces, Rows, Value, count_in};
+use super::{Client, ClientError, CsvPieces, Pieces, Rows, Value};
 
 /// A session, and the threads that its statements run on.
 pub(crate) struct Embedded {
@@ -24,7 +22,8 @@ impl Embedded {
 impl Client for Embedded {
     fn run(&mut self, sql: &str) -> Result<Rows, ClientError> {
         let outcomes = self.runtime.block_on(self.session.run(sql))?;
-        outcomes.into_iter().next_back().map_or(Ok(Rows::default()), rows)
+        let nothing = || Ok(Rows::Made { rows: Vec::new(), count: 0 });
+        outcomes.into_iter().next_back().map_or_else(nothing, rows)
     }
 
     fn prepare(&mut self, name: &str, sql: &str) -> Result<(), ClientError> {
@@ -37,7 +36,7 @@ impl Client for Embedded {
     }
 
     fn load(&mut self, table: &str, pieces: CsvPieces) -> Result<(), ClientError> {
-        let input = Box::new(Pieces { pieces, piece: Vec::new(), taken: 0 });
+        let input = Box::new(Pieces::new(pieces));
         self.session.set_client_streams(ClientStreams { input: Some(input), output: None });
         self.run(&format!("COPY {table} FROM STDIN WITH (FORMAT csv)")).map(|_| ())
     }
@@ -45,7 +44,7 @@ impl Client for Embedded {
 
 fn rows(outcome: Outcome) -> Result<Rows, ClientError> {
     let batches = match outcome {
-        Outcome::Done { tag } => return Ok(Rows { rows: Vec::new(), count: count_in(&tag) }),
+        Outcome::Done { tag } => return Ok(Rows::Made { rows: Vec::new(), count: count_in(&tag) }),
         Outcome::Rows { batches, .. } => batches,
     };
     let mut rows = Vec::new();
@@ -56,34 +55,16 @@ fn rows(outcome: Outcome) -> Result<Rows, ClientError> {
         }
     }
     let count = rows.len() as u64;
-    Ok(Rows { rows, count })
+    Ok(Rows::Made { rows, count })
+}
+
+/// The rows that a command's tag counts, as in "INSERT 0 3".
+fn count_in(tag: &str) -> u64 {
+    tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 impl From<Error> for ClientError {
     fn from(error: Error) -> Self {
         Self::Refused { state: error.sqlstate().to_owned(), message: error.to_string() }
-    }
-}
-
-/// Pieces as one stream of bytes.
-struct Pieces {
-    pieces: CsvPieces,
-    piece: Vec<u8>,
-    taken: usize,
-}
-
-impl Read for Pieces {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        while self.taken == self.piece.len() {
-            let Some(piece) = self.pieces.next() else { return Ok(0) };
-            (self.piece, self.taken) = (piece, 0);
-        }
-        let rest = self.piece.get(self.taken..).unwrap_or_default();
-        let count = rest.len().min(buffer.len());
-        if let (Some(to), Some(from)) = (buffer.get_mut(..count), rest.get(..count)) {
-            to.copy_from_slice(from);
-        }
-        self.taken += count;
-        Ok(count)
     }
 }

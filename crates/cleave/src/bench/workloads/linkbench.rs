@@ -290,11 +290,11 @@ fn change_link(
     let count = |client: &mut dyn Client, by: i64| {
         client.execute("count", &[from.into(), LINK_TYPE.into(), by.into(), now.into()])
     };
-    if count(client, 0)?.count == 0 {
+    if count(client, 0)?.count() == 0 {
         client.execute("add count", &[from.into(), LINK_TYPE.into(), now.into()])?;
     }
     let before = client.execute("visibility", &key)?;
-    let (is_there, was_visible) = (!before.rows.is_empty(), before.number(0, 0) == Some(1));
+    let (is_there, was_visible) = (!before.is_empty(), before.number(0, 0) == Some(1));
     let visible = match data {
         Some(data) => {
             let mut values = key.to_vec();

@@ -162,7 +162,7 @@ impl Workload for Tpcc {
         ];
         let mut faults = Vec::new();
         for (condition, sql) in conditions {
-            let broken = client.run(sql)?.rows.len();
+            let broken = client.run(sql)?.len();
             if broken > 0 {
                 faults.push(format!("condition {condition}: not so in {broken} places"));
             }

@@ -144,7 +144,7 @@ impl Workload for Ycsb {
             let name = format!("update{}", draw.below(10));
             let value = letters(draw, FIELD_CHARACTERS, FIELD_CHARACTERS);
             let updated = client.execute(&name, &[value.into(), key.into()])?;
-            expect(updated.count == 1, "an update", key)
+            expect(updated.count() == 1, "an update", key)
         };
         match operation {
             UPDATE => {
@@ -198,7 +198,7 @@ impl Workload for Ycsb {
 
 fn read(client: &mut dyn Client, key: &str) -> Result<(), ClientError> {
     let found = client.execute("read", &[key.into()])?;
-    expect(found.rows.len() == 1 && found.text(0, 0) == Some(key), "a read", key)
+    expect(found.len() == 1 && found.text(0, 0) == Some(key), "a read", key)
 }
 
 fn expect(holds: bool, what: &str, key: &str) -> Result<(), ClientError> {

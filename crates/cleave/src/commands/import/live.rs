@@ -16,10 +16,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use crate::bench::client::wire::{Server, Wire};
-use crate::bench::client::{Client, ClientError};
+use bytes::{Buf, Bytes};
+use cleave_client::blocking::{self, wait};
+use cleave_client::{Address, Client, ClientError, CopyOut, TextRows};
 
 /// A step of an import.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,22 +39,23 @@ pub(super) enum Step {
 
 /// A server that is read.
 pub(super) struct Source {
-    wire: Arc<Mutex<Wire>>,
+    client: Mutex<Client>,
     /// The OID of its schema `public`.
     schema: String,
 }
 
 /// Rows of a COPY, as bytes.
 pub(super) struct CopyRows {
-    wire: Arc<Mutex<Wire>>,
-    left: Vec<u8>,
-    /// Bytes that were read.
-    read: usize,
-    is_over: bool,
+    rows: CopyOut,
+    left: Bytes,
 }
 
 /// A row of a result.
-struct Row(Vec<Option<String>>);
+#[derive(Clone, Copy)]
+struct Row<'a> {
+    rows: &'a TextRows,
+    place: usize,
+}
 
 /// Settings that fix the text format of values.
 const SETTINGS: [&str; 5] = [
@@ -69,25 +71,26 @@ const OWN: &str = "NOT IN (SELECT objid FROM pg_depend WHERE deptype = 'e')";
 
 impl Source {
     /// Connects, and fixes the snapshot and the format of values.
-    pub(super) fn connect(server: &Server) -> Result<Self, ClientError> {
-        let mut wire = Wire::connect(server)?;
+    pub(super) fn connect(server: Address) -> Result<Self, ClientError> {
+        let mut client = blocking::connect(server)?;
         for setting in SETTINGS {
-            match wire.run(&format!("SET {setting}")) {
-                Ok(_) | Err(ClientError::Refused { .. }) => {}
+            match wait(client.query_text(&format!("SET {setting}"))) {
+                Ok(_) | Err(ClientError::Server(_)) => {}
                 Err(error) => return Err(error),
             }
         }
-        wire.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
-        let found = wire.run("SELECT oid FROM pg_namespace WHERE nspname = 'public'")?;
+        wait(client.query_text("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))?;
+        let namespace = "SELECT oid FROM pg_namespace WHERE nspname = 'public'";
+        let found = wait(client.query_text(namespace))?;
         let schema = found.text(0, 0).unwrap_or("0").to_owned();
-        Ok(Self { wire: Arc::new(Mutex::new(wire)), schema })
+        Ok(Self { client: Mutex::new(client), schema })
     }
 
     /// The rows of a table.
     pub(super) fn rows(&self, table: &str, columns: &str) -> Result<CopyRows, ClientError> {
         let copy = format!("COPY {table} ({columns}) TO STDOUT");
-        self.wire.lock().unwrap_or_else(PoisonError::into_inner).copy_out(&copy)?;
-        Ok(CopyRows { wire: Arc::clone(&self.wire), left: Vec::new(), read: 0, is_over: false })
+        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(CopyRows { rows: wait(client.copy_out_pieces(&copy))?, left: Bytes::new() })
     }
 
     /// All steps, in order.
@@ -97,7 +100,7 @@ impl Source {
             "SELECT c.oid, quote_ident(c.relname) FROM pg_class c WHERE c.relnamespace = {schema} AND c.relkind = \
                 'r' AND c.oid {OWN} ORDER BY c.oid",
         ))?;
-        let names: Vec<&str> = tables.iter().map(|table| table.text(1)).collect();
+        let names: Vec<&str> = rows_of(&tables).map(|table| table.text(1)).collect();
         if !names.is_empty() {
             self.ask(&format!("LOCK TABLE {} IN ACCESS SHARE MODE", names.join(", ")))?;
         }
@@ -111,7 +114,7 @@ impl Source {
             Step::Run(format!("CREATE SEQUENCE {name} AS {kind} {options}"))
         }));
         let (mut rows, mut behind) = (Vec::new(), Vec::new());
-        for table in &tables {
+        for table in rows_of(&tables) {
             let (oid, name) = (table.text(0), table.text(1));
             let Some(columns) = columns.get(oid) else {
                 steps.push(Step::Missing(format!("table {name}, which has no columns")));
@@ -143,9 +146,9 @@ impl Source {
              AND i.indexrelid NOT IN (SELECT conindid FROM pg_constraint WHERE contype IN ('u', 'x', 'p')) ORDER BY \
                 i.indexrelid",
         ))?;
-        steps.extend(indexes.iter().map(|index| Step::Run(index.text(0).to_owned())));
+        steps.extend(rows_of(&indexes).map(|index| Step::Run(index.text(0).to_owned())));
         let foreign = self.constraints_of("= 'f'")?;
-        steps.extend(foreign.iter().map(|key| {
+        steps.extend(rows_of(&foreign).map(|key| {
             let [table, name, text] = [0, 1, 2].map(|place| key.text(place));
             Step::Run(format!("ALTER TABLE {table} ADD CONSTRAINT {name} {text}"))
         }));
@@ -154,7 +157,7 @@ impl Source {
                 AND v.schemaname = 'public' \
              WHERE c.relnamespace = {schema} AND c.relkind = 'v' AND c.oid {OWN} ORDER BY c.oid",
         ))?;
-        steps.extend(views.iter().map(|view| {
+        steps.extend(rows_of(&views).map(|view| {
             let query = view.text(1).trim().trim_end_matches(';');
             Step::Run(format!("CREATE VIEW {} AS {query}", view.text(0)))
         }));
@@ -172,7 +175,7 @@ impl Source {
                 ORDER BY c.oid, d.objsubid",
             self.schema
         ))?;
-        let comment = |row: &Row| {
+        let comment = |row: Row<'_>| {
             let (name, text) = (row.text(1), literal(row.text(3)));
             let what = match (row.get(2), row.text(0)) {
                 (Some(column), _) => format!("COLUMN {name}.{column}"),
@@ -183,7 +186,7 @@ impl Source {
             };
             Step::Run(format!("COMMENT ON {what} IS {text}"))
         };
-        Ok(rows.iter().map(comment).collect())
+        Ok(rows_of(&rows).map(comment).collect())
     }
 
     /// The sequences, by their names.
@@ -193,7 +196,7 @@ impl Source {
                 cache_size, cycle, last_value \
              FROM pg_sequences WHERE schemaname = 'public' ORDER BY sequencename",
         )?;
-        let sequence = |row: &Row| {
+        let sequence = |row: Row<'_>| {
             let [start, increment, min, max, cache] = [2, 3, 4, 5, 6].map(|place| row.text(place));
             let cycle = if row.is_true(7) { " CYCLE" } else { "" };
             // In the one order in which this database parses the options of an identity.
@@ -203,7 +206,7 @@ impl Source {
             let (kind, last) = (row.text(1).to_owned(), row.get(8).map(str::to_owned));
             (row.text(0).to_owned(), Sequence { kind, options, last })
         };
-        Ok(rows.iter().map(sequence).collect())
+        Ok(rows_of(&rows).map(sequence).collect())
     }
 
     /// The columns of all tables, by the tables' OIDs.
@@ -218,7 +221,7 @@ impl Source {
             self.schema
         ))?;
         let mut columns: BTreeMap<String, Vec<Column>> = BTreeMap::new();
-        for row in &rows {
+        for row in rows_of(&rows) {
             let default = row.get(4).map(str::to_owned);
             let is_serial = default.as_ref().is_some_and(|text| text.starts_with("nextval("));
             let mut sequence = None;
@@ -226,7 +229,7 @@ impl Source {
                 let (table, column) = (literal(row.text(8)), literal(row.text(7)));
                 let found =
                     self.ask(&format!("SELECT pg_get_serial_sequence({table}, {column})"))?;
-                let name = found.first().and_then(|row| row.get(0));
+                let name = found.text(0, 0);
                 sequence = name.map(|name| name.strip_prefix("public.").unwrap_or(name).to_owned());
             }
             columns.entry(row.text(0).to_owned()).or_default().push(Column {
@@ -246,7 +249,8 @@ impl Source {
     /// The constraints for CREATE TABLE, by the tables' names.
     fn constraints(&self) -> Result<BTreeMap<String, Vec<String>>, ClientError> {
         let mut constraints: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for row in self.constraints_of("IN ('p', 'u', 'c', 'x')")? {
+        let rows = self.constraints_of("IN ('p', 'u', 'c', 'x')")?;
+        for row in rows_of(&rows) {
             let [table, name, text] = [0, 1, 2].map(|place| row.text(place));
             let of_table = constraints.entry(table.to_owned()).or_default();
             of_table.push(format!("CONSTRAINT {name} {text}"));
@@ -255,7 +259,7 @@ impl Source {
     }
 
     /// Table, name and text of each constraint of some kinds.
-    fn constraints_of(&self, kinds: &str) -> Result<Vec<Row>, ClientError> {
+    fn constraints_of(&self, kinds: &str) -> Result<TextRows, ClientError> {
         self.ask(&format!(
             "SELECT quote_ident(c.relname), quote_ident(k.conname), pg_get_constraintdef(k.oid) FROM pg_constraint k \
              JOIN pg_class c ON c.oid = k.conrelid WHERE c.relnamespace = {} AND c.relkind = 'r' AND k.contype \
@@ -307,14 +311,14 @@ impl Source {
             ),
         ] {
             let named = self.ask(&query)?;
-            missing.extend(named.iter().map(|row| Step::Missing(format!("{kind}{}", row.text(0)))));
+            let names = rows_of(&named).map(|row| row.text(0));
+            missing.extend(names.map(|name| Step::Missing(format!("{kind}{name}"))));
         }
         Ok(missing)
     }
 
-    fn ask(&self, sql: &str) -> Result<Vec<Row>, ClientError> {
-        let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
-        wire.run(sql).map(|rows| rows.rows.into_iter().map(Row).collect())
+    fn ask(&self, sql: &str) -> Result<TextRows, ClientError> {
+        wait(self.client.lock().unwrap_or_else(PoisonError::into_inner).query_text(sql))
     }
 }
 
@@ -392,18 +396,23 @@ impl Column {
     }
 }
 
-impl Row {
-    fn get(&self, place: usize) -> Option<&str> {
-        self.0.get(place)?.as_deref()
+/// The rows of a result.
+fn rows_of(rows: &TextRows) -> impl Iterator<Item = Row<'_>> {
+    (0..rows.len()).map(move |place| Row { rows, place })
+}
+
+impl<'a> Row<'a> {
+    fn get(self, column: usize) -> Option<&'a str> {
+        self.rows.text(self.place, column)
     }
 
     /// NULL is the empty text.
-    fn text(&self, place: usize) -> &str {
-        self.get(place).unwrap_or_default()
+    fn text(self, column: usize) -> &'a str {
+        self.get(column).unwrap_or_default()
     }
 
-    fn is_true(&self, place: usize) -> bool {
-        self.text(place).starts_with('t')
+    fn is_true(self, column: usize) -> bool {
+        self.text(column).starts_with('t')
     }
 }
 
@@ -414,34 +423,18 @@ fn literal(text: &str) -> String {
 
 impl Read for CopyRows {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.read == self.left.len() && !self.is_over {
-            let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
-            match wire.copied() {
-                Ok(Some(bytes)) => {
-                    self.left.clear();
-                    self.left.extend_from_slice(bytes);
-                    self.read = 0;
-                }
-                Ok(None) => self.is_over = true,
-                Err(error) => {
-                    self.is_over = true;
-                    return Err(io::Error::other(error.to_string()));
-                }
+        while self.left.is_empty() {
+            // The connection reads into its buffer again once nothing of it is held.
+            self.left = Bytes::new();
+            match wait(self.rows.next_piece()) {
+                Ok(Some(piece)) => self.left = piece,
+                Ok(None) => return Ok(0),
+                Err(error) => return Err(io::Error::other(error.to_string())),
             }
         }
-        let mut left = self.left.get(self.read..).unwrap_or_default();
+        let mut left: &[u8] = &self.left;
         let count = left.read(buffer)?;
-        self.read += count;
+        self.left.advance(count);
         Ok(count)
-    }
-}
-
-impl Drop for CopyRows {
-    /// Unread rows are skipped, so that the connection can be used again.
-    fn drop(&mut self) {
-        let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
-        while !self.is_over {
-            self.is_over = !matches!(wire.copied(), Ok(Some(_)));
-        }
     }
 }

@@ -234,7 +234,7 @@ pub(super) fn delivery(
                 };
                 let key = [home, district, order].map(Value::from);
                 // Another client may have taken it meanwhile.
-                if client.execute("take new order", &key)?.count == 1 {
+                if client.execute("take new order", &key)?.count() == 1 {
                     break;
                 }
             }
@@ -244,7 +244,7 @@ pub(super) fn delivery(
             let customer =
                 delivered.number(0, 0).ok_or_else(|| unexpected("an order is missing"))?;
             let lines = client.execute("deliver lines", &with(MADE_AT.into()))?;
-            let amounts = (0..lines.rows.len()).filter_map(|row| in_cents(lines.text(row, 0)?));
+            let amounts = (0..lines.len()).filter_map(|row| in_cents(lines.text(row, 0)?));
             let sum = cents(amounts.sum());
             let values = [home.into(), district.into(), customer.into(), sum.into()];
             client.execute("deliver customer", &values)?;
@@ -296,7 +296,7 @@ impl CustomerKey {
         };
         let values = [warehouse.into(), district.into(), name.into()];
         let found: Rows = client.execute("customers of a name", &values)?;
-        let middle = found.rows.len().div_ceil(2).saturating_sub(1);
+        let middle = found.len().div_ceil(2).saturating_sub(1);
         found.number(middle, 0).ok_or_else(|| unexpected(format!("nobody is called {name}")))
     }
 }
