@@ -68,8 +68,8 @@ struct Inner {
 pub struct Doing {
     /// The client's name for itself.
     pub application_name: String,
-    /// The running statement, or the last one, truncated.
-    pub query: String,
+    /// The running statement, or the last one, truncated. A text that nobody else holds gives way to the next in place.
+    pub query: Arc<String>,
     /// Start of that statement.
     pub query_began: Option<i64>,
     /// Start of its transaction.
@@ -127,9 +127,9 @@ impl Backends {
     }
 
     /// The running statement of the session with this number, or its last one, truncated.
-    pub fn query_of(&self, number: i32) -> Option<String> {
+    pub fn query_of(&self, number: i32) -> Option<Arc<String>> {
         let entry = self.entries().get(&number).map(Arc::clone)?;
-        let query = entry.doing().query.clone();
+        let query = Arc::clone(&entry.doing().query);
         Some(query)
     }
 
@@ -155,8 +155,14 @@ impl Listed {
         let now = SystemClock.wall();
         let mut doing = self.inner.doing();
         let end = sql.floor_char_boundary(QUERY_BYTES_MAX);
-        doing.query.clear();
-        doing.query.push_str(sql.get(..end).unwrap_or_default());
+        let text = sql.get(..end).unwrap_or_default();
+        match Arc::get_mut(&mut doing.query) {
+            Some(query) => {
+                query.clear();
+                query.push_str(text);
+            }
+            None => doing.query = Arc::new(text.to_owned()),
+        }
         doing.query_began = Some(now);
         doing.transaction_began.get_or_insert(now);
         (doing.changed, doing.rests) = (now, None);

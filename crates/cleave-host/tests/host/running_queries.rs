@@ -35,7 +35,7 @@ async fn a_query_is_seen_with_its_fragment_while_it_runs_and_after() {
     let seen = database.running_queries().seen();
     let [query] = seen.as_slice() else { panic!("{seen:?}") };
     assert_eq!((query.backend, query.text.as_str(), query.is_over), (7, text, false));
-    assert_eq!((query.split.as_str(), query.rows), ("h0", count));
+    assert_eq!((query.split.to_string(), query.rows), ("h0".to_owned(), count));
     let [fragment] = query.fragments.as_slice() else { panic!("{query:?}") };
     assert_eq!((fragment.device.as_str(), fragment.mode.as_str()), ("nas", "remote"));
     assert!(fragment.arrived.amounts().iter().sum::<u64>() > 0, "{fragment:?}");
@@ -43,9 +43,12 @@ async fn a_query_is_seen_with_its_fragment_while_it_runs_and_after() {
         count += batch.num_rows() as u64;
     }
     drop(rows);
+    // The session's next statement does not change what is seen of this one.
+    listed.begins("SELECT 1");
     let seen = database.running_queries().seen();
     let [query] = seen.as_slice() else { panic!("{seen:?}") };
     assert!(query.is_over && query.rows == count, "{query:?}");
+    assert_eq!((query.text.as_str(), query.split.to_string().as_str()), (text, "h0"));
     let [fragment] = query.fragments.as_slice() else { panic!("{query:?}") };
     let work = fragment.device_work.as_ref().unwrap();
     assert!(fragment.is_over && work.media_bytes > 0, "{fragment:?}");

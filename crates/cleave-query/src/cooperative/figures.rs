@@ -176,6 +176,12 @@ impl FigureLog {
         seen.collect()
     }
 
+    /// How many runs are noted, as begun or with what they reported; most that have ended are noted as both.
+    pub fn note_count(&self) -> usize {
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).len();
+        begun + self.fragments.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Adds what one fragment reported.
     pub fn add(&self, figures: FragmentFigures) {
         self.fragments.lock().unwrap_or_else(PoisonError::into_inner).push(figures);

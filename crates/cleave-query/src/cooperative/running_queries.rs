@@ -6,8 +6,9 @@
 //!    its rows and what came over the link; once it has ended, what its device measured, too.
 //! 3. Those that took [`ENDED_AFTER`], or ran a fragment on a device, are kept for a while after their end.
 //!
-//! Invariants: looking on costs those who look, and a query an entry in a list. Queries of sessions without a number
-//! are not listed. At most [`ENDED_COUNT_MAX`] ended ones are kept, with at most [`FRAGMENT_COUNT_MAX`] fragments each.
+//! Invariants: looking on costs those who look, and a query an entry in a list: its text is its session's, and its
+//! figures are read when somebody looks. Queries of sessions without a number are not listed. At most
+//! [`ENDED_COUNT_MAX`] ended ones are kept, with at most [`FRAGMENT_COUNT_MAX`] fragments each.
 //! Who may see what is for the caller to decide, by the session's number.
 //!
 //! Source: `docs/reference/server.md`.
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use cleave_fragment::strip::Strip;
 use cleave_media::{Clock, Stopwatch, SystemClock};
+use cleave_plan::split::Split;
 
 use super::figures::{FigureLog, FragmentFigures};
 
@@ -27,6 +29,8 @@ use super::figures::{FigureLog, FragmentFigures};
 pub const ENDED_COUNT_MAX: usize = 64;
 /// Most fragments of a query that are shown.
 pub const FRAGMENT_COUNT_MAX: usize = 16;
+/// Most notes of runs with which an ended query is kept unread: a fragment has two at most.
+const NOTE_COUNT_MAX: usize = 2 * FRAGMENT_COUNT_MAX;
 /// A query without a fragment is kept after its end if it took so long.
 pub const ENDED_AFTER: Duration = Duration::from_millis(10);
 
@@ -41,18 +45,28 @@ struct Inner {
     next: u64,
     running: BTreeMap<u64, Arc<Entry>>,
     /// The oldest first.
-    ended: VecDeque<SeenQuery>,
+    ended: VecDeque<Ended>,
 }
 
 struct Entry {
     number: u64,
     backend: i32,
-    text: String,
-    split: String,
+    text: Arc<String>,
+    split: Split,
     began_us: i64,
     clock: Stopwatch,
     rows: AtomicU64,
-    figures: Vec<Arc<FigureLog>>,
+    figures: Arc<FigureLog>,
+    of_parts: Vec<Arc<FigureLog>>,
+}
+
+/// A query that has ended.
+#[derive(Debug, Clone)]
+enum Ended {
+    /// It took so long, and is read when somebody looks.
+    Unread(Arc<Entry>, Duration),
+    /// It has more fragments than are kept.
+    Read(SeenQuery),
 }
 
 /// A query's place in the list, until it is dropped.
@@ -70,9 +84,9 @@ pub struct SeenQuery {
     /// The number of its session.
     pub backend: i32,
     /// The text of its statement, truncated.
-    pub text: String,
+    pub text: Arc<String>,
     /// The split of its plan.
-    pub split: String,
+    pub split: Split,
     /// When it began, in microseconds since 1970.
     pub began_us: i64,
     /// From its begin to now, or to its end.
@@ -128,14 +142,14 @@ pub struct DeviceWork {
 }
 
 impl RunningQueries {
-    /// Lists a query of session `backend` with the text of its statement and its split, of whose fragments `figures`
-    /// tell.
+    /// Lists a query of session `backend` with the text of its statement and its split. Of its fragments `figures` tell,
+    /// and of those of its queries of WITH `of_parts`.
     #[must_use]
     pub fn enter(
         self: &Arc<Self>,
         backend: i32,
-        (text, split): (String, String),
-        figures: Vec<Arc<FigureLog>>,
+        (text, split): (Arc<String>, Split),
+        (figures, of_parts): (Arc<FigureLog>, Vec<Arc<FigureLog>>),
     ) -> Listed {
         let mut inner = self.inner();
         inner.next += 1;
@@ -148,6 +162,7 @@ impl RunningQueries {
             clock: Stopwatch::start(),
             rows: AtomicU64::new(0),
             figures,
+            of_parts,
         });
         inner.running.insert(entry.number, Arc::clone(&entry));
         drop(inner);
@@ -157,14 +172,13 @@ impl RunningQueries {
     /// Those that run, the oldest first, then those that have ended, the last first.
     #[must_use]
     pub fn seen(&self) -> Vec<SeenQuery> {
-        let (running, mut seen) = {
+        let (running, ended) = {
             let inner = self.inner();
             let running: Vec<_> = inner.running.values().map(Arc::clone).collect();
             (running, inner.ended.iter().rev().cloned().collect::<Vec<_>>())
         };
-        let mut all: Vec<_> = running.iter().map(|entry| entry.seen(false)).collect();
-        all.append(&mut seen);
-        all
+        let running = running.iter().map(|entry| entry.seen(entry.clock.elapsed(), false));
+        running.chain(ended.into_iter().map(Ended::seen)).collect()
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -181,25 +195,41 @@ impl Listed {
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        let is_short = self.entry.clock.elapsed() < ENDED_AFTER;
-        let seen = self.entry.seen(true);
+        let elapsed = self.entry.clock.elapsed();
+        let note_count: usize = self.entry.logs().map(FigureLog::note_count).sum();
+        let ended = match note_count {
+            0 if elapsed < ENDED_AFTER => None,
+            0..=NOTE_COUNT_MAX => Some(Ended::Unread(Arc::clone(&self.entry), elapsed)),
+            _ => Some(Ended::Read(self.entry.seen(elapsed, true))),
+        };
         let mut inner = self.queries.inner();
         inner.running.remove(&self.entry.number);
-        if is_short && seen.fragments.is_empty() {
-            return;
-        }
-        inner.ended.push_back(seen);
+        let Some(ended) = ended else { return };
+        inner.ended.push_back(ended);
         while inner.ended.len() > ENDED_COUNT_MAX {
             inner.ended.pop_front();
         }
     }
 }
 
+impl Ended {
+    fn seen(self) -> SeenQuery {
+        match self {
+            Self::Unread(entry, elapsed) => entry.seen(elapsed, true),
+            Self::Read(seen) => seen,
+        }
+    }
+}
+
 impl Entry {
-    fn seen(&self, is_over: bool) -> SeenQuery {
+    fn logs(&self) -> impl Iterator<Item = &FigureLog> {
+        std::iter::once(&self.figures).chain(&self.of_parts).map(|log| &**log)
+    }
+
+    fn seen(&self, elapsed: Duration, is_over: bool) -> SeenQuery {
         // In this order: a run that ends between the two looks is seen once.
-        let begun: Vec<_> = self.figures.iter().flat_map(|log| log.begun()).collect();
-        let ended: Vec<_> = self.figures.iter().flat_map(|log| log.fragments()).collect();
+        let begun: Vec<_> = self.logs().flat_map(FigureLog::begun).collect();
+        let ended: Vec<_> = self.logs().flat_map(FigureLog::fragments).collect();
         let is_of = |one: &FragmentFigures, other: &FragmentFigures| {
             (one.number, &one.device) == (other.number, &other.device)
         };
@@ -213,10 +243,10 @@ impl Entry {
         SeenQuery {
             number: self.number,
             backend: self.backend,
-            text: self.text.clone(),
-            split: self.split.clone(),
+            text: Arc::clone(&self.text),
+            split: self.split,
             began_us: self.began_us,
-            elapsed: self.clock.elapsed(),
+            elapsed,
             rows: self.rows.load(Ordering::Relaxed),
             is_over,
             fragments,

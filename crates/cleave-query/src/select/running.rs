@@ -95,9 +95,9 @@ impl PlannedQuery {
         let database = self.context.database();
         let backend = self.context.settings().client.backend;
         let text = database.backends().query_of(backend)?;
-        let figures = self.contexts().iter().map(|context| Arc::clone(context.figures())).collect();
-        let of = (text, self.split_taken().to_string());
-        Some(database.running_queries().enter(backend, of, figures))
+        let of_parts = self.with.iter().map(|rows| Arc::clone(rows.context().figures()));
+        let figures = (Arc::clone(self.context.figures()), of_parts.collect());
+        Some(database.running_queries().enter(backend, (text, self.split_taken()), figures))
     }
 }
 

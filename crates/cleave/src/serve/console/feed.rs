@@ -204,8 +204,8 @@ pub(super) fn query_json(query: &SeenQuery) -> Value {
     json!({
         "number": query.number,
         "pid": query.backend,
-        "text": query.text,
-        "split": query.split,
+        "text": query.text.as_str(),
+        "split": query.split.to_string(),
         "began_us": query.began_us,
         "elapsed_ms": query.elapsed.as_secs_f64() * 1e3,
         "rows": query.rows,
