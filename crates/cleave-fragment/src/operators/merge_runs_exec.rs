@@ -12,11 +12,10 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_store::{KeyBlock, KeyMerge, MergeSource, PageCursor};
-use datafusion_common::tree_node::TreeNodeRecursion;
 use datafusion_common::{DataFusionError, Result, plan_err};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryReservation};
 use datafusion_execution::{SendableRecordBatchStream, TaskContext};
-use datafusion_physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion_physical_expr::EquivalenceProperties;
 use datafusion_physical_plan::coop::make_cooperative;
 use datafusion_physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion_physical_plan::metrics::{
@@ -30,6 +29,7 @@ use futures::stream;
 
 use crate::fragment::FragmentContext;
 use crate::index_input::IndexInput;
+use crate::operators::leaf::leaf;
 
 /// Most pages of a run that are read at once.
 const PAGES_AT_ONCE_MAX: usize = 16;
@@ -173,31 +173,7 @@ impl DisplayAs for MergeRunsExec {
 }
 
 impl ExecutionPlan for MergeRunsExec {
-    fn name(&self) -> &'static str {
-        "MergeRunsExec"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-
-    fn apply_expressions(
-        &self,
-        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        _children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
+    leaf!("MergeRunsExec");
 
     fn execute(
         &self,

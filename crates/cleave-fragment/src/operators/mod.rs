@@ -10,6 +10,7 @@ pub(crate) mod filled_filter;
 pub mod grace_exec;
 pub mod hand_down;
 pub mod insert_pages_exec;
+pub(crate) mod leaf;
 pub mod lock_rows_exec;
 pub mod merge_runs_exec;
 pub mod new_values;
