@@ -10,8 +10,7 @@
 //!    is `cleave demo`, [`mod@bench`] `cleave bench`.
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
 //! 5. [`simulate`] is `cleave simulate`, which opens no database.
-//! 6. [`mod@svg`] draws what `explain`, `advise` and `bench` find.
-//! 7. [`failure`] holds the failures that end a command.
+//! 6. [`failure`] holds the failures that end a command.
 
 // A connection's future contains those of everything that a statement may do, nested.
 #![recursion_limit = "256"]
@@ -27,7 +26,6 @@ mod open;
 mod serve;
 mod shell;
 mod simulate;
-mod svg;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
+use cleave_pictures::text::elided;
+use cleave_pictures::{Area, LINE, Picture, Scale};
+
 use super::driver::{Course, Figures};
-use crate::svg::scale::Scale;
-use crate::svg::{Area, LINE, Picture, elided};
 
 const MARGIN: f64 = 20.0;
 /// For ticks on the left, and names of operations.

@@ -12,13 +12,12 @@ use clap::Args;
 use cleave_client::{Address, Client, ClientError};
 use cleave_host::statement::parse_script;
 use cleave_host::{Error, Outcome};
-use serde_json::Value;
+use cleave_pictures::plan_svg;
 
 use crate::arguments::Place;
 use crate::failure::Failure;
 use crate::open;
 use crate::serve::address_file;
-use crate::svg::plan::plan_svg;
 
 /// `cleave explain …`.
 #[derive(Debug, Clone, Args)]
@@ -62,12 +61,7 @@ pub(crate) async fn run(options: &ExplainOptions, place: &Place) -> Result<(), F
         let mut out = std::io::stdout().lock();
         return Ok(lines.iter().try_for_each(|line| writeln!(out, "{line}"))?);
     };
-    let parsed: Result<Value, _> = serde_json::from_str(&lines.concat());
-    let explained = parsed.map_err(|error| {
-        Failure::Usage(format!("the plan is too deep to be drawn, or is none: {error}"))
-    })?;
-    let picture = plan_svg(&explained)
-        .ok_or_else(|| Failure::Usage("the statement has no plan to draw".to_owned()))?;
+    let picture = plan_svg(&lines.concat()).map_err(|error| Failure::Usage(error.to_string()))?;
     std::fs::write(file, picture).map_err(Failure::file(file))
 }
 

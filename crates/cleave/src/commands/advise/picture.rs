@@ -1,7 +1,7 @@
 //! Draws advice: for each statement a bar for the host alone and one for its best split.
 
-use crate::svg::scale::Scale;
-use crate::svg::{Area, Picture, duration, elided, text_width};
+use cleave_pictures::text::{duration, elided, text_width};
+use cleave_pictures::{Area, Picture, Scale};
 
 /// Statements that are drawn: those for which most could be saved.
 const STATEMENTS_MAX: usize = 40;

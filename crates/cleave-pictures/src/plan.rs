@@ -15,9 +15,12 @@
 //!    over the middle of what is below it. [`Branch::lower_parts`] moves each part below the whole part above it.
 //! 3. Parts are drawn first, outer before inner, then edges, then nodes; links last.
 
+use std::fmt;
+
 use serde_json::Value;
 
-use super::{Area, LINE, Picture, duration, elided, grouped, size, text_width, wrapped};
+use crate::picture::{Area, LINE, Picture};
+use crate::text::{duration, elided, grouped, size, text_width, wrapped};
 
 /// Columns of a line of text.
 const COLUMNS_MAX: usize = 44;
@@ -59,8 +62,46 @@ struct Branch {
     span: f64,
 }
 
-/// The picture; None: there is no plan in `explained`, which is the list or its object.
-pub(crate) fn plan_svg(explained: &Value) -> Option<String> {
+/// Why there is no picture of a plan.
+#[derive(Debug)]
+pub enum NotDrawn {
+    /// The text is not JSON, or nested too deep.
+    Unread(serde_json::Error),
+    /// The JSON has no plan: the statement has none.
+    NoPlan,
+}
+
+impl fmt::Display for NotDrawn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unread(error) => {
+                write!(f, "the plan is too deep to be drawn, or is none: {error}")
+            }
+            Self::NoPlan => f.write_str("the statement has no plan to draw"),
+        }
+    }
+}
+
+impl std::error::Error for NotDrawn {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unread(error) => Some(error),
+            Self::NoPlan => None,
+        }
+    }
+}
+
+/// The picture of what `EXPLAIN (FORMAT JSON)` prints, which is a list of one object, or of that object alone.
+///
+/// # Errors
+/// `explained` is not JSON, is nested too deep, or has no plan.
+pub fn plan_svg(explained: &str) -> Result<String, NotDrawn> {
+    let explained: Value = serde_json::from_str(explained).map_err(NotDrawn::Unread)?;
+    drawn(&explained).ok_or(NotDrawn::NoPlan)
+}
+
+/// The picture; None: there is no plan in `explained`.
+fn drawn(explained: &Value) -> Option<String> {
     let explained = explained.get(0).unwrap_or(explained);
     let mut roots = branches_of(explained.get("Plan")?);
     let is_whole = roots.len() == 1 && roots.iter().all(|root| root.link.is_none());

@@ -1,8 +1,4 @@
-//! Pictures as SVG. Shapes and texts in, one file out that needs nothing else: no scripts, no fonts, no requests.
-//!
-//! 1. [`Picture`] collects shapes; every text that it takes is escaped.
-//! 2. [`scale`] places values on an axis with round ticks.
-//! 3. [`plan`] draws a plan with its link. What commands draw besides lies beside them.
+//! Shapes and texts in, the text of an SVG file out.
 //!
 //! Colours mean the same in every picture, and can be told apart by people who do not see all of them: the host is
 //! blue, devices are orange, what was chosen is green. They are variables of CSS, which have other values where dark
@@ -10,21 +6,10 @@
 //!
 //! Source of the colours: Okabe and Ito, "Color Universal Design" (2008).
 
-pub(crate) mod plan;
-pub(crate) mod scale;
-#[cfg(test)]
-mod tests;
-
 use std::fmt::Write as _;
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
-
-/// Height of letters, in pixels.
-pub(crate) const LETTER: f64 = 12.0;
 /// From one line of text to the next, in pixels.
-pub(crate) const LINE: f64 = 16.0;
-/// What a column of text takes, by the height of letters. No letter of a usual font is wider on the average.
-const COLUMN: f64 = 0.6;
+pub const LINE: f64 = 16.0;
 
 /// Where a variable is not known, the value before it counts.
 const STYLE: &str = "\
@@ -56,28 +41,39 @@ const STYLE: &str = "\
 
 /// A rectangle, in pixels.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Area {
-    pub(crate) x: f64,
-    pub(crate) y: f64,
-    pub(crate) width: f64,
-    pub(crate) height: f64,
+pub struct Area {
+    /// Where it begins, from the left.
+    pub x: f64,
+    /// Where it begins, from above.
+    pub y: f64,
+    /// From left to right.
+    pub width: f64,
+    /// From top to bottom.
+    pub height: f64,
 }
 
 impl Area {
-    pub(crate) fn right(self) -> f64 {
+    /// Where it ends on the right.
+    #[must_use]
+    pub fn right(self) -> f64 {
         self.x + self.width
     }
 
-    pub(crate) fn bottom(self) -> f64 {
+    /// Where it ends below.
+    #[must_use]
+    pub fn bottom(self) -> f64 {
         self.y + self.height
     }
 
-    pub(crate) fn center(self) -> f64 {
+    /// Its middle, from the left.
+    #[must_use]
+    pub fn center(self) -> f64 {
         self.x + self.width / 2.0
     }
 
     /// The smallest rectangle around both.
-    pub(crate) fn with(self, other: Self) -> Self {
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
         let (x, y) = (self.x.min(other.x), self.y.min(other.y));
         let width = self.right().max(other.right()) - x;
         Self { x, y, width, height: self.bottom().max(other.bottom()) - y }
@@ -86,13 +82,13 @@ impl Area {
 
 /// Shapes in the order in which they are drawn.
 #[derive(Debug, Default)]
-pub(crate) struct Picture {
+pub struct Picture {
     body: String,
 }
 
 impl Picture {
     /// A rectangle; `class` is one of the style's.
-    pub(crate) fn rect(&mut self, area: Area, class: &str) {
+    pub fn rect(&mut self, area: Area, class: &str) {
         let Area { x, y, width, height } = area;
         let (width, height) = (width.max(0.0), height.max(0.0));
         self.add(&format!(
@@ -101,27 +97,27 @@ impl Picture {
     }
 
     /// A line of text, whose baseline begins at `(x, y)`, ends there or has its middle there, as the class says.
-    pub(crate) fn text(&mut self, (x, y): (f64, f64), class: &str, text: &str) {
+    pub fn text(&mut self, (x, y): (f64, f64), class: &str, text: &str) {
         let text = escaped(text);
         self.add(&format!("<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>"));
     }
 
     /// A line through all `points`.
-    pub(crate) fn line(&mut self, points: &[(f64, f64)], class: &str) {
+    pub fn line(&mut self, points: &[(f64, f64)], class: &str) {
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let points = points.join(" ");
         self.add(&format!("<polyline class=\"{class}\" points=\"{points}\"/>"));
     }
 
     /// A dot.
-    pub(crate) fn dot(&mut self, (x, y): (f64, f64), radius: f64, class: &str) {
+    pub fn dot(&mut self, (x, y): (f64, f64), radius: f64, class: &str) {
         self.add(&format!(
             "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"/>"
         ));
     }
 
     /// What `draw` adds, with a text that is shown to who points at it.
-    pub(crate) fn explained(&mut self, text: &str, draw: impl FnOnce(&mut Self)) {
+    pub fn explained(&mut self, text: &str, draw: impl FnOnce(&mut Self)) {
         self.add(&format!("<g><title>{}</title>", escaped(text)));
         draw(self);
         self.add("</g>");
@@ -133,7 +129,8 @@ impl Picture {
     }
 
     /// The file; `title` is what a screen reader says of it.
-    pub(crate) fn finish(self, (width, height): (f64, f64), title: &str) -> String {
+    #[must_use]
+    pub fn finish(self, (width, height): (f64, f64), title: &str) -> String {
         let title = escaped(title);
         let mut file = String::new();
         // Writing to a string cannot fail.
@@ -164,86 +161,4 @@ pub(crate) fn escaped(text: &str) -> String {
         }
     }
     out
-}
-
-/// Pixels that a line of text takes at most.
-pub(crate) fn text_width(text: &str) -> f64 {
-    text.width() as f64 * LETTER * COLUMN
-}
-
-/// The first columns of `text`, with a mark where it is cut.
-pub(crate) fn elided(text: &str, columns_max: usize) -> String {
-    if text.width() <= columns_max {
-        return text.to_owned();
-    }
-    let mut out = String::new();
-    let mut columns = 1;
-    for letter in text.chars() {
-        columns += letter.width().unwrap_or(0);
-        if columns > columns_max {
-            break;
-        }
-        out.push(letter);
-    }
-    out.truncate(out.trim_end().len());
-    out.push('…');
-    out
-}
-
-/// `text` in lines that are broken between words; what the last one has no place for is cut.
-pub(crate) fn wrapped(text: &str, columns_max: usize, lines_max: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        let is_last = lines.len() == lines_max;
-        match lines.last_mut() {
-            Some(line) if is_last || line.width() + 1 + word.width() <= columns_max => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines.iter().map(|line| elided(line, columns_max)).collect()
-}
-
-/// A whole number, with commas between thousands.
-pub(crate) fn grouped(number: f64) -> String {
-    let digits = format!("{:.0}", number.abs());
-    let mut out = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    if number <= -0.5 { format!("-{out}") } else { out }
-}
-
-/// Bytes in a unit of which there are few.
-pub(crate) fn size(bytes: f64) -> String {
-    let units = ["B", "kB", "MB", "GB", "TB"];
-    let mut scaled = bytes;
-    let mut found = "B";
-    for unit in units {
-        found = unit;
-        if scaled < 999.5 {
-            break;
-        }
-        if unit != "TB" {
-            scaled /= 1000.0;
-        }
-    }
-    match found != "B" && scaled < 99.95 {
-        true => format!("{scaled:.1} {found}"),
-        false => format!("{scaled:.0} {found}"),
-    }
-}
-
-/// Milliseconds in a unit of which there are few.
-pub(crate) fn duration(milliseconds: f64) -> String {
-    match milliseconds.abs() {
-        0.0..10.0 => format!("{milliseconds:.2} ms"),
-        10.0..10_000.0 => format!("{milliseconds:.0} ms"),
-        _ => format!("{:.1} s", milliseconds / 1e3),
-    }
 }

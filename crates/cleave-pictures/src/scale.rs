@@ -1,6 +1,7 @@
 //! Places of values on an axis, with round ticks: 1, 2 or 5 times a power of ten, or powers of ten.
 
-use super::{Area, Picture, grouped};
+use crate::picture::{Area, Picture};
+use crate::text::grouped;
 
 /// About so many ticks are shown.
 const TICKS: f64 = 5.0;
@@ -9,7 +10,7 @@ const TICKS_MAX: u32 = 20;
 
 /// From values to pixels.
 #[derive(Debug, Clone)]
-pub(crate) struct Scale {
+pub struct Scale {
     /// The pixels of the first and the last tick.
     pixels: (f64, f64),
     ticks: Vec<f64>,
@@ -19,7 +20,8 @@ pub(crate) struct Scale {
 
 impl Scale {
     /// From 0 to a tick that is no smaller than `max`.
-    pub(crate) fn linear(max: f64, pixels: (f64, f64)) -> Self {
+    #[must_use]
+    pub fn linear(max: f64, pixels: (f64, f64)) -> Self {
         let max = if max.is_finite() && max > 0.0 { max } else { 1.0 };
         let rough = max / TICKS;
         let power = 10_f64.powf(rough.log10().floor());
@@ -38,7 +40,8 @@ impl Scale {
     }
 
     /// From the power of ten below `min` to the one above `max`.
-    pub(crate) fn logarithmic((min, max): (f64, f64), pixels: (f64, f64)) -> Self {
+    #[must_use]
+    pub fn logarithmic((min, max): (f64, f64), pixels: (f64, f64)) -> Self {
         let sane = |value: f64| if value.is_finite() && value > 1e-9 { value } else { 1e-3 };
         let first = sane(min).log10().floor();
         let last = sane(max).log10().ceil().max(first + 1.0);
@@ -48,7 +51,8 @@ impl Scale {
     }
 
     /// The pixel of a value; one beyond the ticks has the last one's.
-    pub(crate) fn place(&self, value: f64) -> f64 {
+    #[must_use]
+    pub fn place(&self, value: f64) -> f64 {
         let [first, .., last] = self.ticks.as_slice() else { return self.pixels.0 };
         let share = match self.is_logarithmic {
             true => (value.max(1e-12) / first).log10() / (last / first).log10(),
@@ -59,7 +63,7 @@ impl Scale {
     }
 
     /// Ticks with their labels.
-    pub(crate) fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
+    pub fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
         let between = self.ticks.windows(2).filter_map(|pair| Some(pair.last()? - pair.first()?));
         let step = between.fold(f64::INFINITY, f64::min);
         self.ticks.iter().map(move |tick| {
@@ -69,7 +73,7 @@ impl Scale {
     }
 
     /// Draws it below `area`, with lines through it.
-    pub(crate) fn draw_below(&self, picture: &mut Picture, area: Area, title: &str) {
+    pub fn draw_below(&self, picture: &mut Picture, area: Area, title: &str) {
         for (tick, label) in self.ticks() {
             let x = self.place(tick);
             picture.line(&[(x, area.y), (x, area.bottom())], "rule");
@@ -79,7 +83,7 @@ impl Scale {
     }
 
     /// Draws it on the left of `area`, with lines through it; the title stands above.
-    pub(crate) fn draw_left(&self, picture: &mut Picture, area: Area, title: &str) {
+    pub fn draw_left(&self, picture: &mut Picture, area: Area, title: &str) {
         for (tick, label) in self.ticks() {
             let y = self.place(tick);
             picture.line(&[(area.x, y), (area.right(), y)], "rule");

@@ -3,9 +3,13 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::plan::plan_svg;
-use super::scale::Scale;
-use super::{Area, duration, elided, escaped, grouped, size, text_width, wrapped};
+use super::picture::escaped;
+use super::text::{duration, elided, grouped, size, text_width, wrapped};
+use super::{Area, NotDrawn, Scale, plan_svg};
+
+fn drawn(explained: &Value) -> String {
+    plan_svg(&explained.to_string()).unwrap()
+}
 
 fn node(side: &str, description: &str, plans: &[Value]) -> Value {
     let mut node = json!({
@@ -56,7 +60,7 @@ fn a_fragment_is_a_part_below_a_link() {
     let partial = node("device", "Partial aggregate by kind_id", &[scan]);
     let root = node("host", "Final aggregate by kind_id: count(*)", &[fragment(partial)]);
     let explained = json!([{ "Plan": root, "Split": "h1", "Execution Time": 3.4 }]);
-    let picture = plan_svg(&explained).unwrap();
+    let picture = drawn(&explained);
     check_markup(&picture);
     for text in [
         ">Final aggregate by kind_id<",
@@ -88,7 +92,7 @@ fn nodes_side_by_side_do_not_overlap() {
         fragment(node("device", &format!("Scan of {name}: {}", "c, ".repeat(40)), &[]))
     };
     let join = node("host", "Hash join on a = b", &[leaf("a"), leaf("b"), leaf("c")]);
-    let picture = plan_svg(&json!({ "Plan": join })).unwrap();
+    let picture = drawn(&json!({ "Plan": join }));
     check_markup(&picture);
     for class in ["device-box", "device-part"] {
         let (x, width) = (numbers(&picture, class, "x"), numbers(&picture, class, "width"));
@@ -103,21 +107,25 @@ fn nodes_side_by_side_do_not_overlap() {
 fn a_fragment_alone_and_the_host_below_a_device_have_their_links() {
     let broadcast = node("host", "Scan of kind_type", &[]);
     let alone = fragment(node("device", "Hash join", &[broadcast]));
-    let picture = plan_svg(&json!({ "Plan": alone })).unwrap();
+    let picture = drawn(&json!({ "Plan": alone }));
     for text in [">Result<", ">link to device nas, rows", ">rows from the host<"] {
         assert!(picture.contains(text), "{text} in {picture}");
     }
     // The whole picture, and the part below the device.
     assert_eq!(picture.matches("class=\"host-part\"").count(), 2);
     assert_eq!(picture.matches("class=\"link\"").count(), 2);
-    assert_eq!(plan_svg(&json!([{ "Candidates": [] }])), None);
-    assert_eq!(plan_svg(&Value::Null), None);
+    for without in [r#"[{ "Candidates": [] }]"#, "null", "[]"] {
+        assert!(matches!(plan_svg(without), Err(NotDrawn::NoPlan)), "{without}");
+    }
+    for unread in ["", "[{", &"[".repeat(100_000)] {
+        assert!(matches!(plan_svg(unread), Err(NotDrawn::Unread(_))));
+    }
 }
 
 #[test]
 fn markup_in_names_stays_text() {
     let name = "Scan of \"<script>alert('x')</script>\": a & b";
-    let picture = plan_svg(&json!({ "Plan": node("host", name, &[]) })).unwrap();
+    let picture = drawn(&json!({ "Plan": node("host", name, &[]) }));
     check_markup(&picture);
     assert!(!picture.contains("<script") && picture.contains("&lt;script&gt;"), "{picture}");
     assert_eq!(escaped("a\u{1}b\n<&>"), "a b &lt;&amp;&gt;");
