@@ -100,6 +100,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("cleave-embedded", &["cleave-media", "cleave-device", "cleave-host"]),
     // It knows servers by their protocol alone.
     ("cleave-client", &[]),
+    // It knows plans by their JSON alone.
+    ("cleave-pictures", &[]),
 ];
 const LEAVES: &[&str] = &["cleave", "cleave-python", "cleave-sim", "cleave-bench", "cleave-fuzz"];
 
