@@ -13,12 +13,16 @@
 //! 1. [`branches_of`] reads the nodes. One that only takes the rows of a fragment becomes the link.
 //! 2. [`Branch::measure`] finds how wide each node and all below it are, [`Branch::place`] where they stand: a node
 //!    over the middle of what is below it. [`Branch::lower_parts`] moves each part below the whole part above it.
-//! 3. Parts are drawn first, outer before inner, then edges, then nodes; links last.
+//! 3. Parts are drawn first, outer before inner, then edges, then nodes; links last. Below stand the
+//!    [`candidates`] of the split.
+
+mod candidates;
 
 use std::fmt;
 
 use serde_json::Value;
 
+use self::candidates::Candidates;
 use crate::picture::{Area, LINE, Picture};
 use crate::text::{duration, elided, grouped, size, text_width, wrapped};
 
@@ -42,6 +46,8 @@ const LINK_DROP: f64 = 70.0;
 const PART_PAD: f64 = 10.0;
 /// The same above, where its name stands.
 const PART_HEAD: f64 = 24.0;
+/// Rows are said to be off if they are more than so many times as many as expected, or as few: as in EXPLAIN's text.
+const OFF_BY: f64 = 2.0;
 /// From a link to the part below it.
 const LINK_RISE: f64 = 10.0;
 
@@ -120,16 +126,18 @@ fn drawn(explained: &Value) -> Option<String> {
     };
     let figures = elided(&figures_of_all(explained), 2 * COLUMNS_MAX);
     root.measure();
-    root.span = root.span.max(text_width(&figures));
+    let candidates = Candidates::of(explained);
+    let (table_width, table_height) = candidates.size();
+    root.span = root.span.max(text_width(&figures)).max(table_width);
     root.place(MARGIN, HEAD);
     root.lower_parts();
     let mut all = Vec::new();
     root.list(None, &mut all);
     let bottom = all.iter().map(|(branch, _)| branch.area.bottom()).fold(0.0, f64::max);
-    let (width, height) = (root.span + 2.0 * MARGIN, bottom + PART_PAD + MARGIN);
+    let (width, plan_height) = (root.span + 2.0 * MARGIN, bottom + PART_PAD + MARGIN);
 
     let mut picture = Picture::default();
-    let whole = Area { x: 4.0, y: 4.0, width: width - 8.0, height: height - 8.0 };
+    let whole = Area { x: 4.0, y: 4.0, width: width - 8.0, height: plan_height - 8.0 };
     picture.rect(whole, "host-part");
     picture.text((MARGIN - 8.0, 22.0), "bold", "host");
     picture.text((MARGIN + 30.0, 22.0), "faint", &figures);
@@ -155,7 +163,27 @@ fn drawn(explained: &Value) -> Option<String> {
     for (branch, _) in &all {
         branch.draw_link(&mut picture);
     }
-    Some(picture.finish((width, height), "Query plan"))
+    candidates.draw(&mut picture, (MARGIN, plan_height));
+    let branches: Vec<&Branch> = all.iter().map(|(branch, _)| *branch).collect();
+    Some(picture.finish((width, plan_height + table_height), &title(&branches)))
+}
+
+/// What a screen reader says of the picture.
+fn title(branches: &[&Branch]) -> String {
+    let of_devices = branches.iter().filter_map(|branch| branch.device.as_deref());
+    let mut devices: Vec<String> = of_devices.map(part_name).collect();
+    let (count, on_devices) = (branches.len(), devices.len());
+    devices.sort_unstable();
+    devices.dedup();
+    let operators = if count == 1 { "operator" } else { "operators" };
+    match on_devices {
+        0 => format!("Query plan: {count} {operators} on the host"),
+        _ => format!(
+            "Query plan: {count} {operators}, {} on the host, {on_devices} on {}",
+            count - on_devices,
+            devices.join(", ")
+        ),
+    }
 }
 
 /// The node, or those below it where it does nothing but take their rows.
@@ -186,7 +214,11 @@ fn branches_of(node: &Value) -> Vec<Branch> {
     if !figures.is_empty() {
         lines.push(("faint", elided(&figures, COLUMNS_MAX + 8)));
     }
-    let full = format!("{description}\n{figures}");
+    let device_name = device.as_deref().map(part_name);
+    let place = device_name.map_or_else(|| "on the host".to_owned(), |name| format!("on {name}"));
+    let whole = [description, figures.as_str(), place.as_str()];
+    let whole = whole.into_iter().filter(|line| !line.is_empty());
+    let full = whole.collect::<Vec<_>>().join("\n");
     vec![Branch { lines, full, device, below, ..Branch::default() }]
 }
 
@@ -214,14 +246,32 @@ fn crossing(way: &str, node: &Value) -> String {
 /// Rows, time and space of a node.
 fn figures_of(node: &Value) -> String {
     let number = |key: &str| node.get(key).and_then(Value::as_f64);
-    let rows = number("Actual Rows").map(|rows| format!("rows {}", grouped(rows)));
-    let expected = number("Plan Rows").map(|rows| format!("expected {}", grouped(rows)));
+    let (actual, planned) = (number("Actual Rows"), number("Plan Rows"));
+    let rows = actual.map(|rows| format!("rows {}", grouped(rows)));
+    let expected = planned.map(|planned| {
+        let off = actual.map(|rows| off(rows, planned)).unwrap_or_default();
+        format!("expected {}{off}", grouped(planned))
+    });
     let below = node.get("Plans").and_then(Value::as_array).into_iter().flatten();
     let below: f64 = below.filter_map(|one| one.get("Actual Total Time")?.as_f64()).sum();
     let time = number("Actual Total Time").map(|all| duration((all - below).max(0.0)));
     let spilled = number("Spilled Bytes").map(|bytes| format!("{} put aside", size(bytes)));
     let parts: Vec<String> = [rows, expected, time, spilled].into_iter().flatten().collect();
     parts.join(", ")
+}
+
+/// By how much rows are off, where that is much.
+fn off(rows: f64, expected: f64) -> String {
+    let (rows, expected) = (rows.max(1.0), expected.round().max(1.0));
+    let (ratio, word) = match rows >= expected {
+        true => (rows / expected, "more"),
+        false => (expected / rows, "fewer"),
+    };
+    match ratio {
+        ratio if ratio <= OFF_BY => String::new(),
+        ratio if ratio < 10.0 => format!(" ({ratio:.1}x {word})"),
+        ratio => format!(" ({}x {word})", grouped(ratio)),
+    }
 }
 
 fn figures_of_all(explained: &Value) -> String {
@@ -239,14 +289,21 @@ fn text_of<'a>(node: &'a Value, key: &str) -> Option<&'a str> {
     node.get(key)?.as_str()
 }
 
+/// What a part is called that the device `name` runs, or those of a list, or a node of them.
+fn part_name(name: &str) -> String {
+    match name.strip_prefix("node=") {
+        Some(name) => format!("node {name}"),
+        None if name.is_empty() => "device".to_owned(),
+        None if name.contains(", ") => format!("devices {name}"),
+        None => format!("device {name}"),
+    }
+}
+
 impl Branch {
     /// The name of the part that begins here.
     fn part_name(&self) -> String {
-        match self.device.as_deref() {
-            None => "host".to_owned(),
-            Some("") => "device".to_owned(),
-            Some(name) => elided(&format!("device {name}"), COLUMNS_MAX),
-        }
+        let name = self.device.as_deref().map(part_name);
+        name.map_or_else(|| "host".to_owned(), |name| elided(&name, COLUMNS_MAX))
     }
 
     fn measure(&mut self) {

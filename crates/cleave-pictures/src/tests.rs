@@ -68,7 +68,9 @@ fn a_fragment_is_a_part_below_a_link() {
         ">link to device nas, rows 9,120 of ~3,010, 37.6 kB<",
         ">device nas<",
         ">split h1, execution 3.40 ms<",
-        ">rows 9,120, expected 3,010, 0.00 ms<",
+        ">rows 9,120, expected 3,010 (3.0x more), 0.00 ms<",
+        "<title>Query plan: 3 operators, 1 on the host, 2 on device nas</title>",
+        "Scan of title: columns kind_id rows 9,120, expected 3,010 (3.0x more), 2.50 ms on device nas<",
     ] {
         assert!(picture.contains(text), "{text} in {picture}");
     }
@@ -120,6 +122,30 @@ fn a_fragment_alone_and_the_host_below_a_device_have_their_links() {
     for unread in ["", "[{", &"[".repeat(100_000)] {
         assert!(matches!(plan_svg(unread), Err(NotDrawn::Unread(_))));
     }
+}
+
+#[test]
+fn candidates_stand_below_the_plan() {
+    let priced = |split: usize| {
+        json!({
+            "split": format!("h{split}"), "finish_ms": 12.3, "host_ms": 2.0, "device_ms": 250, "link_bytes": 1500,
+            "fits": split != 1, "chosen": split == 15,
+        })
+    };
+    let all: Vec<Value> = (0..20).map(priced).collect();
+    let plan = node("host", "Scan of title", &[]);
+    let with = drawn(&json!({ "Plan": plan, "Candidates": all }));
+    check_markup(&with);
+    for text in [">Candidates<", ">h0<", ">12 ms<", ">250 ms<", ">1.5 kB<", ">no room<", ">h15<"] {
+        assert!(with.contains(text), "{text} in {with}");
+    }
+    assert!(!with.contains(">h12<") && with.contains(">and 7 more<"), "{with}");
+    assert_eq!(with.matches(">chosen<").count(), 1, "{with}");
+    assert_eq!(with.matches("<circle").count(), 1, "{with}");
+    let odd = drawn(&json!({ "Plan": plan, "Candidates": [7, {}, null] }));
+    assert!(odd.contains(">–<"), "{odd}");
+    let without = drawn(&json!({ "Plan": plan, "Candidates": [] }));
+    assert!(!without.contains("Candidates"), "{without}");
 }
 
 #[test]
