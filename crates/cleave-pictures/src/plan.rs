@@ -46,6 +46,9 @@ const LINK_DROP: f64 = 70.0;
 const PART_PAD: f64 = 10.0;
 /// The same above, where its name stands.
 const PART_HEAD: f64 = 24.0;
+/// What plans of PostgreSQL say of a node besides; ours have a description in words.
+const TOLD: [&str; 7] =
+    ["Relation Name", "Index Name", "Filter", "Index Cond", "Hash Cond", "Group Key", "Sort Key"];
 /// Rows are said to be off if they are more than so many times as many as expected, or as few: as in EXPLAIN's text.
 const OFF_BY: f64 = 2.0;
 /// From a link to the part below it.
@@ -201,12 +204,12 @@ fn branches_of(node: &Value) -> Vec<Branch> {
             _ => None,
         };
     }
-    let description = text_of(node, "Description").unwrap_or_default();
+    let description = text_of(node, "Description").map_or_else(|| told(node), str::to_owned);
     let only_takes = cut.is_some() && description.starts_with("Fragment");
     if only_takes && !below.is_empty() && below.iter().all(|branch| branch.device.is_some()) {
         return below;
     }
-    let (title, detail) = description.split_once(": ").unwrap_or((description, ""));
+    let (title, detail) = description.split_once(": ").unwrap_or((description.as_str(), ""));
     let title = if title.is_empty() { text_of(node, "Node Type").unwrap_or("?") } else { title };
     let mut lines = vec![("bold", elided(title, COLUMNS_MAX))];
     lines.extend(wrapped(detail, COLUMNS_MAX, DETAIL_LINES_MAX).into_iter().map(|one| ("", one)));
@@ -216,10 +219,26 @@ fn branches_of(node: &Value) -> Vec<Branch> {
     }
     let device_name = device.as_deref().map(part_name);
     let place = device_name.map_or_else(|| "on the host".to_owned(), |name| format!("on {name}"));
-    let whole = [description, figures.as_str(), place.as_str()];
+    let whole = [description.as_str(), figures.as_str(), place.as_str()];
     let whole = whole.into_iter().filter(|line| !line.is_empty());
     let full = whole.collect::<Vec<_>>().join("\n");
     vec![Branch { lines, full, device, below, ..Branch::default() }]
+}
+
+/// What a node without a description says of itself.
+fn told(node: &Value) -> String {
+    let shown = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Array(texts) => {
+            let texts: Vec<&str> = texts.iter().filter_map(Value::as_str).collect();
+            texts.join(", ")
+        }
+        other => other.to_string(),
+    };
+    let told = TOLD.into_iter().filter_map(|key| Some(format!("{key}: {}", shown(node.get(key)?))));
+    let told: Vec<String> = told.collect();
+    let name = text_of(node, "Node Type").unwrap_or_default();
+    if told.is_empty() { name.to_owned() } else { format!("{name}: {}", told.join("; ")) }
 }
 
 /// Rows and bytes that cross the link below `node`, behind the link's name.

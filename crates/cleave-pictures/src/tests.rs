@@ -125,6 +125,18 @@ fn a_fragment_alone_and_the_host_below_a_device_have_their_links() {
 }
 
 #[test]
+fn plans_of_postgresql_are_drawn() {
+    let scan = json!({ "Node Type": "Seq Scan", "Relation Name": "t", "Filter": "(a > 1)" });
+    let root = json!({ "Node Type": "Sort", "Sort Key": ["a", "b"], "Plans": [scan] });
+    let picture = drawn(&json!([{ "Plan": root }]));
+    for text in
+        [">Sort<", ">Sort Key: a, b<", ">Seq Scan<", ">Relation Name: t; Filter: (a &gt; 1)<"]
+    {
+        assert!(picture.contains(text), "{text} in {picture}");
+    }
+}
+
+#[test]
 fn candidates_stand_below_the_plan() {
     let priced = |split: usize| {
         json!({

@@ -17,7 +17,7 @@
 //! 3. [`rows`]: the rows of a statement. [`values`] makes them values of Python.
 //! 4. [`outside`]: tables of the caller, which statements name. [`plain_types`] are the Arrow types that columns have.
 //!    [`arrow_stream`] takes and gives streams by the Arrow PyCapsule interface; it alone contains unsafe code.
-//! 5. [`errors`]: errors as exceptions of the package.
+//! 5. [`errors`]: errors as exceptions of the package. [`pictures`] draws plans.
 //!
 //! Invariants: no function waits while it holds Python's lock. Nothing of a process is used in its forks. What Python
 //! gives is validated before it is read.
@@ -31,6 +31,7 @@ mod errors;
 mod held;
 mod outside;
 mod parameters;
+mod pictures;
 mod plain_types;
 mod process;
 mod rows;
@@ -50,5 +51,6 @@ fn _cleave(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(session::connect_server, module)?)?;
     module.add_function(wrap_pyfunction!(session::finish, module)?)?;
     module.add_function(wrap_pyfunction!(session::is_one_statement, module)?)?;
+    module.add_function(wrap_pyfunction!(pictures::plan_svg, module)?)?;
     Ok(())
 }
