@@ -5,7 +5,7 @@
 
 Puts the compiled part beside a copy of python/cleave in target/python, makes a virtual environment there with what the
 tests need, and runs them: over databases of their own process, and over a server (CLEAVE_BINARY, by default the debug
-build). Where the packages cannot be installed, the tests that need them are skipped, and without pytest all are.
+build). Without arguments it runs the notebook of the docs too. Where the packages cannot be installed, all is skipped.
 """
 
 import os
@@ -39,7 +39,12 @@ def main(arguments):
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "python" / "tests", *arguments]
     command = [str(part) for part in command]
     # A test that hangs is a failure, and not the end of all time.
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, **paths}, timeout=900).returncode
+    environ = {**os.environ, **paths}
+    code = subprocess.run(command, cwd=ROOT, env=environ, timeout=900).returncode
+    if code == 0 and not arguments:
+        notebook = [str(python), str(ROOT / "scripts" / "notebook.py")]
+        code = subprocess.run(notebook, cwd=ROOT, env=environ, timeout=300).returncode
+    return code
 
 
 def environment():
