@@ -1,8 +1,11 @@
-// A plan as a graph: operators as boxes, the link drawn through it, and the candidate splits with their costs.
+// A plan as a graph: operators as boxes, the link drawn through it, and the candidate splits with their costs. It names
+// things as the text of EXPLAIN does, and as crates/cleave-pictures does in pictures that nobody can click at.
 
 import { html, svg, bytes, count, milliseconds, shortened } from "./document.js";
 
-const [BOX, TALL, ACROSS, DOWN, MARGIN] = [250, 62, 26, 46, 16];
+const [BOX, TALL, ACROSS, DOWN, MARGIN] = [300, 62, 26, 46, 16];
+// Rows are said to be off if they are more than so many times as many as expected, or as few.
+const OFF_BY = 2;
 
 const plain = (name) => name.toLowerCase().replace(/[^a-z0-9]/g, "");
 
@@ -40,30 +43,50 @@ function node(plan, above) {
   const details = DETAILS.map((name) => [name, pick(plan, name)])
     .filter(([, value]) => value !== undefined && value !== null && value !== "")
     .map(([name, value]) => `${name}: ${Array.isArray(value) ? value.join(", ") : value}`);
+  const inputs = pick(plan, "Plans") || [];
+  // It includes the nodes below.
+  const whole = pick(plan, "Actual Total Time");
+  const below = inputs.reduce((sum, input) => sum + (Number(pick(input, "Actual Total Time")) || 0), 0);
   return {
     name: String(pick(plan, "Description", "Node Type") || "?"),
     on: on === "host" ? "host" : String(on),
     details,
     rows: pick(plan, "Actual Rows"),
     expected: pick(plan, "Plan Rows"),
-    time: pick(plan, "Actual Total Time"),
+    time: whole === undefined ? undefined : Math.max(0, Number(whole) - below),
     cut: [pick(plan, "Cut"), pick(plan, "Cut Bytes")],
-    inputs: (pick(plan, "Plans") || []).map((input) => node(input, on)),
+    inputs: inputs.map((input) => node(input, on)),
   };
+}
+
+/** By how much rows are off, where that is much. */
+function off(rows, expected) {
+  const [actual, planned] = [Math.max(1, rows), Math.max(1, Math.round(expected))];
+  const ratio = Math.max(actual / planned, planned / actual);
+  if (!(ratio > OFF_BY)) return "";
+  return ` (${ratio < 10 ? ratio.toFixed(1) : count(Math.round(ratio))}x ${actual > planned ? "more" : "fewer"})`;
 }
 
 function figures(of) {
   const said = [];
-  if (of.rows !== undefined) said.push(`${count(of.rows)} rows`);
-  if (of.expected !== undefined) said.push(`expected ${count(Math.round(of.expected))}`);
+  if (of.rows !== undefined) said.push(`rows ${count(of.rows)}`);
+  if (of.expected !== undefined) {
+    const by = of.rows === undefined ? "" : off(of.rows, of.expected);
+    said.push(`expected ${count(Math.round(of.expected))}${by}`);
+  }
   if (of.time !== undefined) said.push(milliseconds(of.time));
   return said.join(", ");
 }
 
 /** What crosses the link between two nodes. */
 function crossing(at, input) {
-  const [way, size] = [input.of.cut, at.of.cut].find(([known]) => known) || [];
-  return shortened(`link${way ? ": " + way : ""}${size ? ", " + bytes(size) : ""}`, 40);
+  const cut = [input.of, at.of].find((of) => of.cut[0]);
+  if (!cut) return shortened(`rows from ${input.of.on === "host" ? "the host" : input.of.on}`, 48);
+  const [way, size] = cut.cut;
+  const expected = cut.expected === undefined ? undefined : `~${count(Math.round(cut.expected))}`;
+  const rows = cut.rows === undefined ? expected : [count(cut.rows), expected].filter(Boolean).join(" of ");
+  const said = [way, rows && `rows ${rows}`, size && bytes(size)];
+  return shortened(said.filter(Boolean).join(", "), 48);
 }
 
 /** Gives each node its place: leaves side by side, a parent above the middle of its inputs. */
@@ -103,13 +126,13 @@ function drawn(at, into) {
       { class: `node ${kind}` },
       svg("title", {}, [of.name, `on ${of.on}`, ...of.details, figures(of)].filter(Boolean).join("\n")),
       svg("rect", { x: at.x, y: top(at), width: BOX, height: TALL, rx: 5 }),
-      svg("text", { class: "name", x: at.x + 8, y: top(at) + 18 }, shortened(of.name, 33)),
+      svg("text", { class: "name", x: at.x + 8, y: top(at) + 18 }, shortened(of.name, 40)),
       svg(
         "text",
         { class: "soft", x: at.x + 8, y: top(at) + 35 },
-        shortened(`${of.on}${of.details.length ? "; " + of.details[0] : ""}`, 36),
+        shortened(`${of.on}${of.details.length ? "; " + of.details[0] : ""}`, 44),
       ),
-      svg("text", { x: at.x + 8, y: top(at) + 52 }, shortened(figures(of), 38)),
+      svg("text", { x: at.x + 8, y: top(at) + 52 }, shortened(figures(of), 48)),
     ),
   );
 }
@@ -169,7 +192,7 @@ export function graph(root) {
   ];
 }
 
-/** The candidate splits with predicted and measured times; `run` runs the statement with one of them. */
+/** The candidate splits with expected and measured times; `run` runs the statement with one of them. */
 export function candidates(whole, measured, run) {
   const list = (pick(whole, "Candidates") || []).map((candidate) => ({
     split: String(pick(candidate, "Split", "Name") ?? "?"),
@@ -187,7 +210,7 @@ export function candidates(whole, measured, run) {
       html(
         "p",
         { class: "soft" },
-        "Nothing was priced: the split is forced, or all tables are on the host's own device.",
+        "Nothing was priced: the statement has no plan that could be divided.",
       ),
     ];
   const longest = Math.max(...list.map((one) => Math.max(one.finish || 0, measured.get(one.split) || 0)), 1e-9);
@@ -196,7 +219,7 @@ export function candidates(whole, measured, run) {
     drawn.style.width = `${(Math.max(0, value || 0) / longest) * 8}rem`;
     return drawn;
   };
-  const head = ["Split", "Predicted", "Measured", "", "Host", "Device", "Link", ""];
+  const head = ["Split", "Expected", "Measured", "", "Host", "Device", "Over the link", ""];
   return [
     html(
       "div",
@@ -207,7 +230,7 @@ export function candidates(whole, measured, run) {
         html(
           "caption",
           {},
-          "Candidate splits: what the planner predicted of each, and what it took where you have run it",
+          "Candidate splits: what the planner expected of each, and what it took where you have run it",
         ),
         html(
           "thead",
