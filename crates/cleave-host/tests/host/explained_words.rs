@@ -2,7 +2,7 @@
 //! shape.
 
 use crate::devices::with_nas;
-use crate::support::{row, rows, run};
+use crate::support::{fresh, row, rows, run};
 
 const GROUPS: &str = "SELECT note, count(*) FROM far WHERE id < 9000 GROUP BY note";
 
@@ -110,5 +110,97 @@ async fn json_has_the_shape_of_postgresql() {
         ["\"Actual Rows\":", "\"Actual Loops\":1", "\"Execution Time\":", "\"Cut Bytes\":"]
     {
         assert!(json.contains(member), "{member}: {json}");
+    }
+}
+
+/// Statements whose plans have operators that are rare.
+const RARE: [&str; 16] = [
+    "SELECT id, row_number() OVER (PARTITION BY n ORDER BY id DESC) FROM t",
+    "SELECT id, sum(n) OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM t",
+    "SELECT * FROM t WHERE n NOT IN (SELECT id FROM t WHERE n > 1)",
+    "SELECT * FROM t WHERE n = 1 OR EXISTS (SELECT 1 FROM t u WHERE u.id = t.n)",
+    "SELECT a.id FROM t a LEFT JOIN t b ON a.id < b.n",
+    "SELECT a.id FROM t a FULL JOIN t b ON a.id = b.n",
+    "SELECT a.id FROM t a, t b",
+    "SELECT id FROM t UNION ALL SELECT n FROM t",
+    "SELECT id FROM t EXCEPT SELECT n FROM t",
+    "WITH RECURSIVE w(i) AS (SELECT id FROM t UNION ALL SELECT i + 1 FROM w WHERE i < 3) SELECT * FROM w",
+    "SELECT unnest(ARRAY[1, 2]), id FROM t",
+    "SELECT count(*) FROM generate_series(1, 10) AS s(v)",
+    "SELECT id FROM t ORDER BY n LIMIT 3 OFFSET 1",
+    "SELECT 1",
+    "SELECT relname FROM pg_class",
+    "SELECT (SELECT max(id) FROM t), id FROM t",
+];
+
+/// PostgreSQL's types of nodes that plans have, and two that it has no operators for.
+const NODE_TYPES: [&str; 27] = [
+    "Aggregate",
+    "Append",
+    "CTE Scan",
+    "Collect Keys",
+    "Fetch Columns",
+    "Foreign Scan",
+    "Function Scan",
+    "Gather",
+    "Gather Merge",
+    "Hash Join",
+    "Incremental Sort",
+    "Index Scan",
+    "Limit",
+    "LockRows",
+    "Materialize",
+    "Merge Append",
+    "Merge Join",
+    "ModifyTable",
+    "Nested Loop",
+    "ProjectSet",
+    "Recursive Union",
+    "Result",
+    "Seq Scan",
+    "Sort",
+    "Values Scan",
+    "WindowAgg",
+    "WorkTable Scan",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rare_operators_have_plain_names() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, n int)").await;
+    run(&mut session, "INSERT INTO t SELECT v, v % 7 FROM generate_series(1, 100) AS s(v)").await;
+    let mut told = String::new();
+    for split in ["host", "h0"] {
+        run(&mut session, &format!("SET split = {split}")).await;
+        for query in RARE {
+            let json = row(&mut session, &format!("EXPLAIN (FORMAT JSON) {query}")).await;
+            let values = |key: &str| {
+                let key = format!("\"{key}\":\"");
+                let parts = json.split(&key).skip(1).filter_map(|part| part.split('"').next());
+                parts.map(str::to_owned).collect::<Vec<_>>()
+            };
+            for node_type in values("Node Type") {
+                assert!(NODE_TYPES.contains(&node_type.as_str()), "{query}: {node_type}: {json}");
+            }
+            for line in values("Description") {
+                for internal in ["Exec", "@", "Int64(", "\\u0001", "batch_size"] {
+                    assert!(!line.contains(internal), "{query}: {line}");
+                }
+                told.push_str(&line);
+                told.push('\n');
+            }
+        }
+    }
+    for expected in [
+        "row_number() OVER (PARTITION BY n ORDER BY id DESC",
+        "ROWS BETWEEN 1 PRECEDING AND CURRENT ROW)",
+        "Nested-loop join, ",
+        "Hash join, full: ",
+        "Rows of the last round of ",
+        "Rows of generate_series",
+        "offset 1",
+    ] {
+        assert!(told.contains(expected), "{expected}: {told}");
     }
 }

@@ -41,7 +41,8 @@ use futures::future::{BoxFuture, ready};
 
 use csv::CsvFiles;
 use parquet::ParquetFiles;
-use scan::{FileScanExec, Source};
+pub(crate) use scan::FileScanExec;
+use scan::Source;
 
 /// Checks that `client` may read and write files of this machine: only superusers may, and at a server only if it was
 /// started so. `what` names the statement.

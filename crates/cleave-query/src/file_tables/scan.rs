@@ -35,7 +35,7 @@ pub(super) enum Source {
 
 /// See the module's description.
 #[derive(Debug)]
-pub(super) struct FileScanExec {
+pub(crate) struct FileScanExec {
     call: String,
     source: Source,
     /// Places of its columns in the files.
@@ -100,6 +100,19 @@ impl FileScanExec {
         }
     }
 
+    /// The call in the statement.
+    pub(crate) fn call(&self) -> &str {
+        &self.call
+    }
+
+    /// Of Parquet: how many row groups are read, and of how many.
+    pub(crate) fn row_groups(&self) -> Option<(usize, usize)> {
+        match self.source {
+            Source::Csv(_) => None,
+            Source::Parquet(_) => Some((self.groups.iter().map(Vec::len).sum(), self.group_count)),
+        }
+    }
+
     fn batches(&self, partition: usize) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let schema = Arc::clone(&self.schema);
         match (&self.source, self.groups.get(partition)) {
@@ -150,9 +163,8 @@ impl DisplayAs for FileScanExec {
         let names: Vec<&str> =
             self.schema.fields().iter().map(|field| field.name().as_str()).collect();
         write!(f, "FileScanExec: {}, columns=[{}]", self.call, names.join(", "))?;
-        if let Source::Parquet(_) = &self.source {
-            let left = self.groups.iter().map(Vec::len).sum::<usize>();
-            write!(f, ", row groups={left} of {}", self.group_count)?;
+        if let Some((left, all)) = self.row_groups() {
+            write!(f, ", row groups={left} of {all}")?;
         }
         Ok(())
     }

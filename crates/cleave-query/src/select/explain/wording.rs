@@ -11,6 +11,7 @@ mod aggregates;
 mod joins;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::sync::Arc;
 
@@ -24,21 +25,24 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
+use datafusion::physical_plan::memory::LazyMemoryExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::partial_sort::PartialSortExec;
 use datafusion::physical_plan::sorts::partitioned_topk::PartitionedTopKExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
+use datafusion::physical_plan::streaming::StreamingTableExec;
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::unnest::UnnestExec;
-use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
-use datafusion::physical_plan::{ExecutionPlan, WindowExpr, displayable};
+use datafusion::physical_plan::work_table::WorkTableExec;
+use datafusion::physical_plan::{ExecutionPlan, displayable};
 
 use super::below_cuts::Sources;
 use super::expression_text::{column_text, is_internal, listed, sort_keys, sql, without_ordinals};
 use crate::cooperative::exchanges::ExchangeExec;
 use crate::cooperative::fragment_exec::FragmentExec;
+use crate::file_tables::FileScanExec;
 use crate::select::reuse::ReusedExec;
 use crate::select::with_scan_exec::WithScanExec;
 
@@ -56,6 +60,17 @@ const UNTOLD: [&str; 7] = [
     "OneRowExec",
     "OutputRequirementExec",
     "RepartitionExec",
+];
+
+/// Our operators that build and merge pages of indexes and tables, or stand for rows of a statement: no query has them,
+/// and a plan that does is read all the same.
+const OF_OTHER_WORK: [(&str, &str, &str); 6] = [
+    ("GivenExec", "Materialize", "Rows given once"),
+    ("MergeRunsExec", "Index Scan", "Merge of index runs"),
+    ("SlotExec", "Values Scan", "Rows of the statement"),
+    ("SortKeysExec", "Sort", "Sort of index entries"),
+    ("WriteRowsExec", "ModifyTable", "Write rows as pages"),
+    ("WriteRunExec", "ModifyTable", "Write an index run"),
 ];
 
 /// What EXPLAIN says of an operator.
@@ -162,6 +177,7 @@ pub(super) fn words(plan: &Arc<dyn ExecutionPlan>, sources: &Sources) -> Words {
     let found = of_scan(plan)
         .or_else(|| joins::words(plan, sources))
         .or_else(|| aggregates::words(plan))
+        .or_else(|| windows::words(plan))
         .or_else(|| of_order(plan))
         .or_else(|| of_rows(plan))
         .or_else(|| of_set(plan))
@@ -181,8 +197,9 @@ fn of_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
         let words = Words::new("CTE Scan", format!("Scan of WITH {name}"));
         return Some(words.with_text("CTE Name", name));
     }
-    if let Some(scan) = plan.downcast_ref::<WorkingTableExec>() {
-        let name = scan.query_name();
+    let working = plan.downcast_ref::<WorkingTableExec>().map(WorkingTableExec::query_name);
+    // DataFusion's own has the place of ours until a round begins.
+    if let Some(name) = working.or_else(|| Some(plan.downcast_ref::<WorkTableExec>()?.name())) {
         let words = Words::new("WorkTable Scan", format!("Rows of the last round of {name}"));
         return Some(words.with_text("CTE Name", name));
     }
@@ -201,7 +218,37 @@ fn of_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
     if plan.is::<ReusedExec>() {
         return Some(Words::new("Result", "Held result").with_detail(shown_detail(plan)));
     }
-    None
+    of_outside(plan)
+}
+
+/// Leaves whose rows do not come from tables of the database.
+fn of_outside(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
+    let columns = || match columns_of(&plan.schema()) {
+        names if names.is_empty() => "no columns".to_owned(),
+        names => format!("columns {}", listed(&names, COLUMNS_MAX)),
+    };
+    if let Some(scan) = plan.downcast_ref::<FileScanExec>() {
+        let mut detail = columns();
+        if let Some((read, all)) = scan.row_groups() {
+            detail = format!("{detail}, row groups {read} of {all}");
+        }
+        let call = shortened(scan.call().to_owned());
+        let words = Words::new("Foreign Scan", format!("Scan of {call}"));
+        return Some(words.with_detail(detail).with_texts("Output", columns_of(&plan.schema())));
+    }
+    if let Some(scan) = plan.downcast_ref::<StreamingTableExec>() {
+        let first = scan.limit().map(|count| format!(", first {count}")).unwrap_or_default();
+        let words = Words::new("Foreign Scan", "Scan of a table of the caller");
+        let words = words.with_detail(format!("{}{first}", columns()));
+        return Some(words.with_texts("Output", columns_of(&plan.schema())));
+    }
+    let series = plan.downcast_ref::<LazyMemoryExec>()?;
+    let text = series.generators().first().map(|one| one.read().to_string()).unwrap_or_default();
+    let (name, values) = text.split_once(": ").unwrap_or((text.as_str(), ""));
+    let values = values.split(", ").filter(|value| !value.starts_with("batch_size="));
+    let values: Vec<String> = values.map(|value| value.replacen('=', " ", 1)).collect();
+    let words = Words::new("Function Scan", format!("Rows of {name}"));
+    Some(words.with_detail(values.join(", ")).with_text("Function Name", name))
 }
 
 fn of_table(scan: &TableScanExec) -> Words {
@@ -250,7 +297,7 @@ fn of_order(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
         let words = sorted("Merge of sorted rows by", sort_keys(merge.expr()), merge.fetch());
         // One sort for each thread is still one sort.
         let is_hidden = merge.input().is::<SortExec>();
-        return Some(Words { node_type: "Merge Append".to_owned(), is_hidden, ..words });
+        return Some(Words { node_type: "Gather Merge".to_owned(), is_hidden, ..words });
     }
     let limit = |fetch: Option<usize>, skip: usize| {
         let title = match (fetch, skip) {
@@ -307,25 +354,13 @@ fn of_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
         let words = Words::new("Collect Keys", "Collect keys, to filter scans");
         return Some(words.with_detail(shown_detail(plan)));
     }
-    if let Some(unnest) = plan.downcast_ref::<UnnestExec>() {
-        let schema = unnest.input().schema();
-        let lists = unnest.list_column_indices().iter().map(|list| list.index_in_input_schema);
-        let names = lists.filter_map(|place| Some(schema.fields().get(place)?.name().as_str()));
-        let names = names.filter(|name| !is_internal(name)).map(column_text);
-        let names = names.collect::<Vec<_>>();
-        return Some(Words::new("ProjectSet", "Unnest").with_detail(listed(&names, COLUMNS_MAX)));
-    }
-    let window = |expressions: &[Arc<dyn WindowExpr>]| {
-        let texts = expressions.iter().map(|one| without_ordinals(one.name()));
-        let texts: Vec<String> = texts.collect();
-        let words = Words::new("WindowAgg", "Window").with_detail(listed(&texts, COLUMNS_MAX));
-        words.with_texts("Output", texts)
-    };
-    if let Some(own) = plan.downcast_ref::<WindowAggExec>() {
-        return Some(window(own.window_expr()));
-    }
-    let own = plan.downcast_ref::<BoundedWindowAggExec>()?;
-    Some(window(own.window_expr()))
+    let unnest = plan.downcast_ref::<UnnestExec>()?;
+    let schema = unnest.input().schema();
+    let lists = unnest.list_column_indices().iter().map(|list| list.index_in_input_schema);
+    let places = lists.chain(unnest.struct_column_indices().iter().copied());
+    let names = places.filter_map(|place| Some(schema.fields().get(place)?.name().as_str()));
+    let names: Vec<String> = names.filter(|name| !is_internal(name)).map(column_text).collect();
+    Some(Words::new("ProjectSet", "Unnest").with_detail(listed(&names, COLUMNS_MAX)))
 }
 
 /// Whether a name is the text of an expression, which DataFusion gives to what has none.
@@ -394,7 +429,10 @@ fn without_rule(plan: &Arc<dyn ExecutionPlan>) -> Words {
         }
         "DataSourceExec" => Words::new("Foreign Scan", "Scan of files"),
         "ScalarSubqueryExec" => return Words::new("Result", "With the values of subqueries"),
-        _ => Words::new(title, title),
+        _ => match OF_OTHER_WORK.iter().find(|(known, ..)| *known == name) {
+            Some((_, node_type, title)) => Words::new(node_type, *title),
+            None => Words::new(title, title),
+        },
     };
     let words = words.with_detail(detail);
     if UNTOLD.contains(&name) { words.hidden() } else { words }
@@ -405,10 +443,13 @@ fn shown_detail(plan: &Arc<dyn ExecutionPlan>) -> String {
     let text = displayable(plan.as_ref()).one_line().to_string();
     let text = text.trim_end();
     let detail = text.split_once(": ").map_or("", |(_, detail)| detail);
-    let detail = without_ordinals(detail);
-    match detail.char_indices().nth(TEXT_CHARACTERS_MAX) {
-        Some((end, _)) => format!("{}…", detail.get(..end).unwrap_or_default()),
-        None => detail,
+    shortened(without_ordinals(detail))
+}
+
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(TEXT_CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
     }
 }
 

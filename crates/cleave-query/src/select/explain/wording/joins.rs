@@ -8,7 +8,7 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
-    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec,
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PiecewiseMergeJoinExec, SortMergeJoinExec,
 };
 
 use super::super::below_cuts::Sources;
@@ -16,8 +16,8 @@ use super::super::column_tables::table_of;
 use super::super::expression_text::{column_text, sql_with};
 use super::Words;
 
-/// Pairs of keys, those of the first input first.
-type Keys = [(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)];
+/// A key of the first input and one of the second.
+type Pair = (Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>);
 
 /// What EXPLAIN says of a join.
 pub(super) fn words(plan: &Arc<dyn ExecutionPlan>, sources: &Sources) -> Option<Words> {
@@ -25,7 +25,14 @@ pub(super) fn words(plan: &Arc<dyn ExecutionPlan>, sources: &Sources) -> Option<
         let inputs = Inputs { left: join.left(), right: join.right(), sources };
         let null_equality = join.null_equality();
         let mut conditions = inputs.equalities(join.on(), null_equality);
-        let words = joined("Hash Join", "Hash join", *join.join_type());
+        let mut words = joined("Hash Join", "Hash join", *join.join_type());
+        if join.null_aware {
+            words.title.push_str(" of NOT IN");
+        }
+        if let Some(count) = join.fetch() {
+            words.title = format!("{}, first {count}", words.title);
+        }
+        let words = words.with_count("First Rows", join.fetch());
         let words = words.with_text("Hash Cond", in_brackets(&conditions));
         let filter = join.filter().map(|filter| inputs.condition(filter));
         let words = with_filter(words, filter.as_deref());
@@ -49,6 +56,13 @@ pub(super) fn words(plan: &Arc<dyn ExecutionPlan>, sources: &Sources) -> Option<
         let words = with_filter(words, filter.as_deref());
         return Some(words.with_detail(filter.unwrap_or_default()));
     }
+    if let Some(join) = plan.downcast_ref::<PiecewiseMergeJoinExec>() {
+        let inputs = Inputs { left: join.buffered(), right: join.streamed(), sources };
+        let condition = inputs.comparison(&join.on, &join.operator.to_string());
+        let words = joined("Merge Join", "Piecewise merge join", join.join_type());
+        let words = words.with_text("Merge Cond", format!("({condition})"));
+        return Some(words.with_detail(condition));
+    }
     plan.is::<CrossJoinExec>().then(|| {
         let words = Words::new("Nested Loop", "Cross join, every row with every row");
         words.with_text("Join Type", "Inner")
@@ -65,8 +79,9 @@ fn joined(node_type: &str, title: &str, join_type: JoinType) -> Words {
         JoinType::RightSemi => ("Right Semi", "right semi"),
         JoinType::LeftAnti => ("Anti", "anti"),
         JoinType::RightAnti => ("Right Anti", "right anti"),
-        JoinType::LeftMark => ("Mark", "mark"),
-        JoinType::RightMark => ("Right Mark", "right mark"),
+        // They give each row of one input, and whether the other one has a match.
+        JoinType::LeftMark => ("Mark", "marking matches"),
+        JoinType::RightMark => ("Right Mark", "right, marking matches"),
     };
     Words::new(node_type, format!("{title}, {kind}")).with_text("Join Type", name)
 }
@@ -91,21 +106,23 @@ struct Inputs<'a> {
 }
 
 impl Inputs<'_> {
-    fn equalities(&self, keys: &Keys, null_equality: NullEquality) -> Vec<String> {
+    fn equalities(&self, keys: &[Pair], null_equality: NullEquality) -> Vec<String> {
         let equals = match null_equality {
             NullEquality::NullEqualsNothing => "=",
             NullEquality::NullEqualsNull => "IS NOT DISTINCT FROM",
         };
-        let equality = |(left, right): &(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)| {
-            let left = sql_with(left, &|column: &Column| {
-                self.name(column.name(), JoinSide::Left, column.index())
-            });
-            let right = sql_with(right, &|column: &Column| {
-                self.name(column.name(), JoinSide::Right, column.index())
-            });
-            format!("{left} {equals} {right}")
-        };
-        keys.iter().map(equality).collect()
+        keys.iter().map(|pair| self.comparison(pair, equals)).collect()
+    }
+
+    /// A pair of keys with the operator between.
+    fn comparison(&self, (left, right): &Pair, operator: &str) -> String {
+        let left = sql_with(left, &|column: &Column| {
+            self.name(column.name(), JoinSide::Left, column.index())
+        });
+        let right = sql_with(right, &|column: &Column| {
+            self.name(column.name(), JoinSide::Right, column.index())
+        });
+        format!("{left} {operator} {right}")
     }
 
     /// The condition of a join, whose columns are by places of both inputs.

@@ -15,7 +15,10 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, Physic
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode, PiecewiseMergeJoinExec,
+    SortMergeJoinExec,
+};
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -97,6 +100,90 @@ fn operators_have_standard_names() {
         let words = words(plan);
         assert_eq!((words.line().as_str(), words.node_type.as_str()), (line, node_type));
         assert!(!words.is_hidden, "{line}");
+    }
+}
+
+#[test]
+fn rare_joins_say_what_they_do() {
+    let hash = |join_type: JoinType, is_null_aware: bool| -> Arc<dyn ExecutionPlan> {
+        let mode = PartitionMode::CollectLeft;
+        let equality = NullEquality::NullEqualsNothing;
+        let keys = vec![(kind(), kind())];
+        let join = HashJoinExec::try_new(
+            input(),
+            input(),
+            keys,
+            None,
+            &join_type,
+            None,
+            mode,
+            equality,
+            is_null_aware,
+        );
+        Arc::new(join.unwrap())
+    };
+    let loops = NestedLoopJoinExec::try_new(input(), input(), None, &JoinType::LeftAnti, None);
+    let pieces = PiecewiseMergeJoinExec::try_new(
+        input(),
+        input(),
+        (kind(), kind()),
+        Operator::Lt,
+        JoinType::Left,
+        1,
+    );
+    let merge = SortMergeJoinExec::try_new(
+        input(),
+        input(),
+        vec![(kind(), kind())],
+        None,
+        JoinType::Full,
+        vec![SortOptions::default()],
+        NullEquality::NullEqualsNull,
+    );
+    let plans: [(Arc<dyn ExecutionPlan>, &str, &str, &str); 7] = [
+        (
+            hash(JoinType::LeftMark, false),
+            "Hash join, marking matches: kind_id = kind_id",
+            "Hash Join",
+            "Mark",
+        ),
+        (
+            hash(JoinType::LeftAnti, true),
+            "Hash join, anti of NOT IN: kind_id = kind_id",
+            "Hash Join",
+            "Anti",
+        ),
+        (
+            hash(JoinType::RightSemi, false),
+            "Hash join, right semi: kind_id = kind_id",
+            "Hash Join",
+            "Right Semi",
+        ),
+        (Arc::new(loops.unwrap()), "Nested-loop join, anti", "Nested Loop", "Anti"),
+        (
+            Arc::new(pieces.unwrap()),
+            "Piecewise merge join, left: kind_id < kind_id",
+            "Merge Join",
+            "Left",
+        ),
+        (
+            Arc::new(merge.unwrap()),
+            "Merge join, full: kind_id IS NOT DISTINCT FROM kind_id",
+            "Merge Join",
+            "Full",
+        ),
+        (
+            Arc::new(CrossJoinExec::new(input(), input())),
+            "Cross join, every row with every row",
+            "Nested Loop",
+            "Inner",
+        ),
+    ];
+    for (plan, line, node_type, join_type) in plans {
+        let words = words(plan);
+        assert_eq!((words.line().as_str(), words.node_type.as_str()), (line, node_type));
+        let expected = Property::Text(join_type.to_owned());
+        assert!(words.properties.contains(&("Join Type", expected)), "{words:?}");
     }
 }
 
