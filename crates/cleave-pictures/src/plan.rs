@@ -274,7 +274,7 @@ fn figures_of(node: &Value) -> String {
     let below = node.get("Plans").and_then(Value::as_array).into_iter().flatten();
     let below: f64 = below.filter_map(|one| one.get("Actual Total Time")?.as_f64()).sum();
     let time = number("Actual Total Time").map(|all| duration((all - below).max(0.0)));
-    let spilled = number("Spilled Bytes").map(|bytes| format!("{} put aside", size(bytes)));
+    let spilled = number("Spilled Bytes").map(|bytes| format!("{} spilled", size(bytes)));
     let parts: Vec<String> = [rows, expected, time, spilled].into_iter().flatten().collect();
     parts.join(", ")
 }

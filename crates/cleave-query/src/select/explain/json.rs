@@ -134,12 +134,25 @@ fn object(branch: &Branch, nodes: &[PlanNode], relation: Option<&str>) -> Object
         fields.push(format!("\"Cut\":{}", quoted(&cut.way)));
         fields.extend(cut.bytes.map(|count| format!("\"Cut Bytes\":{count}")));
     }
-    fields.extend(node.spilled_bytes.map(|count| format!("\"Spilled Bytes\":{count}")));
+    fields.extend(node.spilled_bytes.map(|count| spilled(&node.words.node_type, count)));
     if !below.is_empty() {
         let plans: Vec<&str> = below.iter().map(|one| one.text.as_str()).collect();
         fields.push(format!("\"Plans\":[{}]", plans.join(",")));
     }
     Object { text: format!("{{{}}}", fields.join(",")), cost, time: spent }
+}
+
+/// Bytes that a node spilled, also as PostgreSQL says it, in units of 1024 bytes.
+fn spilled(node_type: &str, bytes: usize) -> String {
+    let units = bytes.div_ceil(1024);
+    let own = format!("\"Spilled Bytes\":{bytes}");
+    match node_type {
+        "Sort" => format!(
+            "{own},\"Sort Method\":\"external merge\",\"Sort Space Used\":{units},\"Sort Space Type\":\"Disk\""
+        ),
+        "Aggregate" => format!("{own},\"Disk Usage\":{units}"),
+        _ => own,
+    }
 }
 
 fn milliseconds(duration: Duration) -> f64 {
@@ -265,6 +278,23 @@ mod tests {
         assert!(!text.contains("Planning Time"), "{text}");
         let tail = Tail { planning: Some(Duration::from_millis(2)), ..Tail::default() };
         assert!(json(&nodes, &tail).contains("\"Planning Time\":2.000,"));
+    }
+
+    #[test]
+    fn what_was_spilled_is_said_as_postgresql_does() {
+        for (node_type, expected) in [
+            (
+                "Sort",
+                "\"Spilled Bytes\":1500,\"Sort Method\":\"external merge\",\"Sort Space Used\":2,\
+                 \"Sort Space Type\":\"Disk\"",
+            ),
+            ("Aggregate", "\"Spilled Bytes\":1500,\"Disk Usage\":2"),
+            ("Hash Join", "\"Spilled Bytes\":1500"),
+        ] {
+            let node = PlanNode { spilled_bytes: Some(1500), ..node(0, node_type, 1.0) };
+            let text = json(&[node], &Tail::default());
+            assert!(text.contains(&format!("{expected}}}")), "{text}");
+        }
     }
 
     #[test]

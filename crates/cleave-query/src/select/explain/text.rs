@@ -76,7 +76,7 @@ fn figures(node: &PlanNode) -> String {
     let said = [
         rows,
         node.time.filter(|_| node.rows.is_some()).map(time),
-        node.spilled_bytes.map(|count| format!("{} put aside", bytes(count as u64))),
+        node.spilled_bytes.map(|count| format!("{} spilled", bytes(count as u64))),
     ];
     let said: Vec<String> = said.into_iter().flatten().collect();
     match said.is_empty() {

@@ -54,6 +54,7 @@ function node(plan, above) {
     rows: pick(plan, "Actual Rows"),
     expected: pick(plan, "Plan Rows"),
     time: whole === undefined ? undefined : Math.max(0, Number(whole) - below),
+    spilled: pick(plan, "Spilled Bytes"),
     cut: [pick(plan, "Cut"), pick(plan, "Cut Bytes")],
     inputs: inputs.map((input) => node(input, on)),
   };
@@ -75,6 +76,7 @@ function figures(of) {
     said.push(`expected ${count(Math.round(of.expected))}${by}`);
   }
   if (of.time !== undefined) said.push(milliseconds(of.time));
+  if (of.spilled) said.push(`${bytes(of.spilled)} spilled`);
   return said.join(", ");
 }
 
