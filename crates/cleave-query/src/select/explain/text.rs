@@ -120,14 +120,41 @@ fn entry_line((name, value): &(String, String)) -> String {
     format!("  {name}: {value}")
 }
 
+/// Operators that a person knows by other words than those in their names; the words are those of the plan.
+const SPOKEN: [(&str, &str); 20] = [
+    ("BoundedWindowAggExec", "window"),
+    ("BroadcastExec", "rows sent by the host"),
+    ("CoalescePartitionsExec", "merge of threads"),
+    ("DataSourceExec", "rows in memory"),
+    ("EmptyExec", "no rows"),
+    ("FileScanExec", "scan of files"),
+    ("GlobalLimitExec", "limit"),
+    ("GraceExec", "operator that spills"),
+    ("LazyMemoryExec", "rows of a function"),
+    ("LocalLimitExec", "limit"),
+    ("NestedLoopJoinExec", "nested-loop join"),
+    ("PartialSortExec", "incremental sort"),
+    ("PartitionedTopKExec", "sort of each group"),
+    ("PeerRowsExec", "rows sent by other devices"),
+    ("PlaceholderRowExec", "one row"),
+    ("SortMergeJoinExec", "merge join"),
+    ("SortPreservingMergeExec", "merge of sorted rows"),
+    ("StreamingTableExec", "table of the caller"),
+    ("WindowAggExec", "window"),
+    ("WithScanExec", "scan of WITH"),
+];
+
 /// `text` with words for DataFusion's names of operators: `HashJoinExec` is a hash join.
 fn spoken(text: &str) -> String {
     let is_of_word = |letter: char| letter.is_alphanumeric() || letter == '_';
     let mut out = String::with_capacity(text.len());
     for part in text.split_inclusive(|letter: char| !is_of_word(letter)) {
         let word = part.trim_end_matches(|letter: char| !is_of_word(letter));
-        match word.strip_suffix("Exec").filter(|name| name.starts_with(char::is_uppercase)) {
-            Some(name) => {
+        let known = SPOKEN.iter().find(|(name, _)| *name == word).map(|(_, words)| *words);
+        let name = word.strip_suffix("Exec").filter(|name| name.starts_with(char::is_uppercase));
+        match (known, name) {
+            (Some(words), _) => out.push_str(words),
+            (None, Some(name)) => {
                 for (place, letter) in name.char_indices() {
                     if place > 0 && letter.is_ascii_uppercase() {
                         out.push(' ');
@@ -135,7 +162,7 @@ fn spoken(text: &str) -> String {
                     out.push(letter.to_ascii_lowercase());
                 }
             }
-            None => out.push_str(word),
+            (None, None) => out.push_str(word),
         }
         out.push_str(part.get(word.len()..).unwrap_or_default());
     }
@@ -213,7 +240,10 @@ mod tests {
     }
 
     fn tail() -> Tail {
-        let cuts = vec![("t".into(), "device [TableScanExec > HashJoinExec], no \"Exec\"".into())];
+        let cuts = vec![(
+            "t".into(),
+            "device [TableScanExec > HashJoinExec > WindowAggExec], no \"Exec\"".into(),
+        )];
         Tail { groups: vec![("Cuts", cuts)], ..Tail::default() }
     }
 
@@ -243,7 +273,7 @@ mod tests {
                 "      Scan of few  (rows 2, expected 5 (2.5x fewer), 3.000 ms)",
                 "    Scan of ma\\u{1b}[2J\\nny  (rows 0, expected 3 (3.0x fewer), 3.000 ms)",
                 "Cuts:",
-                "  t: device [table scan > hash join], no \"Exec\"",
+                "  t: device [table scan > hash join > window], no \"Exec\"",
             ]
         );
     }
