@@ -409,14 +409,23 @@ fn of_change(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
 
 /// What stands above a cut.
 fn of_cut(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
-    if plan.is::<FragmentExec>() {
-        return Some(Words::new("Gather", "Fragment").with_detail(shown_detail(plan)));
+    let title = match (plan.is::<FragmentExec>(), plan.is::<ExchangeExec>()) {
+        (true, _) => "Fragment",
+        (false, true) if plan.name() == "GatherExec" => "Gather at nodes",
+        (false, true) => "Exchange",
+        (false, false) => return None,
+    };
+    let mut detail = shown_detail(plan);
+    for (named, words) in [
+        ("device=", "device "),
+        ("devices=", "devices "),
+        ("node=", "node "),
+        ("on the host=", "on the host "),
+        ("fetch=", "first "),
+    ] {
+        detail = detail.replace(named, words);
     }
-    if plan.is::<ExchangeExec>() {
-        let title = if plan.name() == "GatherExec" { "Gather at nodes" } else { "Exchange" };
-        return Some(Words::new("Gather", title).with_detail(shown_detail(plan)));
-    }
-    None
+    Some(Words::new("Gather", title).with_detail(detail))
 }
 
 fn without_rule(plan: &Arc<dyn ExecutionPlan>) -> Words {
