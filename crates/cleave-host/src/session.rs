@@ -275,8 +275,17 @@ impl Session {
         let objects = other.settings.client.objects.clone();
         let (outside, serves_files) =
             (self.settings.client.outside.clone(), self.settings.client.serves_files);
-        let client =
-            Client { user, database, acting, objects, outside, serves_files, ..Client::default() };
+        let only_reads = self.settings.client.only_reads.clone();
+        let client = Client {
+            user,
+            database,
+            acting,
+            objects,
+            outside,
+            serves_files,
+            only_reads,
+            ..Client::default()
+        };
         other.settings = Settings { client, ..self.in_force().clone() };
         other.runtime.clone_from(&self.runtime);
         other
@@ -317,6 +326,14 @@ impl Session {
         let objects = self.settings.client.objects.clone();
         let outside = self.settings.client.outside.clone();
         self.settings.client = Client { advisory, objects, outside, ..client };
+    }
+
+    /// Refuses everything but reads from now on, whatever statements set; `why` says why in errors. Nothing takes that
+    /// back.
+    pub fn only_read(&mut self, why: &str) {
+        self.settings.client.only_reads = Some(why.into());
+        self.settings.default_transaction_read_only = true;
+        self.settings_version += 1;
     }
 
     /// Sets the tables that are not of the database and that its statements may name; None: there are none.

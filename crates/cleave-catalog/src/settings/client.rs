@@ -1,10 +1,13 @@
 //! Whose session it is, and what the session shows of itself to its statements.
 
+use std::sync::Arc;
+
 use cleave_fragment::progress::Progress;
 
 use super::{Admits, transaction};
 use crate::acting::Acting;
 use crate::advisory_locks::AdvisoryLocks;
+use crate::error::{Error, Fault, Result};
 use crate::outside::Outside;
 use crate::sequence_values::SequenceValues;
 use crate::session_objects::SessionObjects;
@@ -42,6 +45,20 @@ pub struct Client {
     pub serves_files: bool,
     /// Its statements look on for whoever watches the server, and are not among those that are counted.
     pub looks_on: bool,
+    /// Why its statements may only read, whatever they set; None: they may change what there is.
+    pub only_reads: Option<Arc<str>>,
+}
+
+impl Client {
+    /// Refuses `what`, which changes more than the session, where statements may only read.
+    ///
+    /// # Errors
+    /// [`Fault::ReadOnlyTransaction`].
+    pub fn check_may_change(&self, what: &str) -> Result<()> {
+        let Some(why) = &self.only_reads else { return Ok(()) };
+        let message = format!("cannot execute {what}: this session only reads, because {why}");
+        Err(Error::Invalid { message, fault: Fault::ReadOnlyTransaction, position: None })
+    }
 }
 
 impl Default for Client {
@@ -61,6 +78,7 @@ impl Default for Client {
             progress: Progress::default(),
             serves_files: true,
             looks_on: false,
+            only_reads: None,
         }
     }
 }

@@ -195,10 +195,9 @@ impl Session {
 
     /// Refuses a statement that changes rows where the block may only read.
     pub(super) fn check_may_write(&self, what: &str) -> Result<()> {
-        let read_only = match &self.block {
-            Some(block) => block.read_only,
-            None => self.settings.default_transaction_read_only,
-        };
+        self.settings.client.check_may_change(what)?;
+        let by_default = self.settings.default_transaction_read_only;
+        let read_only = self.block.as_ref().map_or(by_default, |block| block.read_only);
         if !self.in_force().as_of.is_empty() {
             let message = format!("{what} cannot run while as_of is set: it reads the past");
             return Err(state(Fault::ReadOnlyTransaction, &message));

@@ -5,7 +5,7 @@
 //! statement that needs an explicit block checks that when it takes it (`open_block`).
 
 use cleave_catalog::error::{Error, Fault, Result};
-use cleave_sql::statement::properties::{Place, Properties};
+use cleave_sql::statement::properties::{Effect, Place, Properties};
 
 use super::{Session, block};
 
@@ -13,8 +13,11 @@ use super::{Session, block};
 ///
 /// # Errors
 /// [`Fault::NoTransaction`] or [`Fault::ActiveTransaction`]; for a statement that commits by itself in a read-only
-/// transaction, [`Fault::ReadOnlyTransaction`].
+/// transaction, and for one that changes anything in a session that only reads, [`Fault::ReadOnlyTransaction`].
 pub(super) fn check_place(session: &Session, statement: &Properties<'_>) -> Result<()> {
+    if statement.effect == Effect::Changes {
+        session.settings().client.check_may_change(statement.name)?;
+    }
     let is_in_block = session.block.is_some();
     match statement.place {
         Place::InBlock if !is_in_block => {

@@ -233,3 +233,40 @@ async fn what_was_changed_checks_and_compacts() {
     assert_eq!(refused(&mut one, "INSERT INTO account VALUES (5005, 0)").await.sqlstate(), "23505");
     run(&mut one, "INSERT INTO account VALUES (5000, 0)").await;
 }
+
+#[tokio::test]
+async fn a_session_that_only_reads_refuses_changes_whatever_it_sets() {
+    let (_directory, _database, mut one, mut two) = accounts().await;
+    run(&mut one, "CREATE SEQUENCE s").await;
+    run(&mut two, "PREPARE put (int) AS INSERT INTO account VALUES ($1, 0)").await;
+    two.only_read("a test says so");
+    assert_eq!(row(&mut two, "SHOW transaction_read_only").await, "on");
+    run(&mut two, "SET default_transaction_read_only = off").await;
+    let block = "BEGIN READ WRITE; SET TRANSACTION READ WRITE;";
+    for statement in [
+        "DELETE FROM account",
+        "INSERT INTO account VALUES (3, 3)",
+        "EXECUTE put(3)",
+        "SELECT nextval('s')",
+        "SELECT setval('s', 9)",
+        "SELECT * FROM account WHERE id = 1 FOR UPDATE",
+        "CREATE TEMPORARY TABLE own (a int)",
+        "CREATE ROLE reader",
+        "ANALYZE account",
+        "EXPLAIN ANALYZE UPDATE account SET balance = 0",
+        "COPY account TO '/nowhere/account.csv'",
+    ] {
+        for begin in ["", block] {
+            let error = refused(&mut two, &format!("{begin}{statement}")).await;
+            assert_eq!(error.sqlstate(), "25006", "{statement}: {error}");
+            let why = "this session only reads, because a test says so";
+            assert!(error.to_string().contains(why), "{statement}: {error}");
+            run(&mut two, "ROLLBACK").await;
+        }
+    }
+    // It sees what others commit.
+    run(&mut one, "UPDATE account SET balance = 5 WHERE id = 1").await;
+    run(&mut two, "RESET ALL; DISCARD ALL").await;
+    assert_eq!(rows(&mut two, BALANCES).await, ["1,5", "2,200"]);
+    assert_eq!(refused(&mut two, "DELETE FROM account").await.sqlstate(), "25006");
+}

@@ -127,6 +127,7 @@ impl ScalarUDFImpl for SequenceFunction {
             let numbers = match self.sequence(name)? {
                 None => vec![None; number_rows],
                 Some(sequence) => {
+                    self.check_may_change()?;
                     let numbers = database.sequences().take(database, sequence, number_rows)?;
                     if let Some(last) = numbers.last() {
                         values.note(sequence.id, *last, true);
@@ -173,6 +174,7 @@ impl SequenceFunction {
             }
             ("nextval", [name]) => {
                 let Some(sequence) = self.sequence(name)? else { return Ok(None) };
+                self.check_may_change()?;
                 let number = database.sequences().take(database, sequence, 1)?;
                 let number = number.first().copied();
                 number.into_iter().for_each(|number| values.note(sequence.id, number, true));
@@ -188,6 +190,7 @@ impl SequenceFunction {
                     return Ok(None);
                 };
                 let Some(sequence) = self.sequence(name)? else { return Ok(None) };
+                self.check_may_change()?;
                 database.sequences().set(database, sequence, (value, is_called))?;
                 if is_called {
                     values.note(sequence.id, value, false);
@@ -196,6 +199,11 @@ impl SequenceFunction {
             }
             _ => Err(strange().into()),
         }
+    }
+
+    /// Refuses to take or set a number in a session that only reads.
+    fn check_may_change(&self) -> Result<()> {
+        Ok(self.function.context.settings().client.check_may_change(self.function.name)?)
     }
 
     /// The sequence that an argument names; None: NULL does.

@@ -6,6 +6,7 @@
 //! | [`name`](Properties::name) | its name in errors | the check of its place |
 //! | [`tag`](Properties::tag) | its command tag | its handler, and servers |
 //! | [`place`](Properties::place) | where it may stand in a transaction | sessions and servers |
+//! | [`effect`](Properties::effect) | whether a session that only reads may run it | the check of its place |
 //! | [`rights`](Properties::rights) | which rights it needs | `session::rights` |
 //! | [`without_role`](Properties::without_role) | it also runs if its role was dropped | `session::rights` |
 //! | [`writes`](Properties::writes) | the table that it locks in ROW EXCLUSIVE | `session::changing_with` |
@@ -17,7 +18,7 @@
 //! A new kind of statement needs one more row in [`Statement::properties`], which the compiler demands, and a handler
 //! in the session. `row` makes a row from the tag, and the row states where its kind differs. Without a statement of
 //! rights, the objects that it names are checked, and it is reserved for superusers until `session::rights::check`
-//! handles it.
+//! handles it. Without a statement of its effect, it is refused in sessions that only read.
 //!
 //! Not here, because it depends on more than the statement: the refusals of a read-only transaction (checked when a
 //! change of rows or definitions begins), and other locks (`session::held` lists them).
@@ -27,7 +28,7 @@
 use cleave_catalog::error::Position;
 use datafusion::sql::sqlparser::ast;
 
-use crate::statement::copy::Copy;
+use crate::statement::copy::{Copy, CopyEnd};
 use crate::statement::parse::{
     Define, DeviceStatement, Discard, Execute, Fetch, Statement, SystemStatement,
 };
@@ -43,6 +44,8 @@ pub struct Properties<'a> {
     pub tag: Tag,
     /// Where it may stand in a transaction.
     pub place: Place,
+    /// What it changes.
+    pub effect: Effect,
     /// Which rights it needs.
     pub rights: Rights<'a>,
     /// It also runs if the role that the session acts as was dropped: it ends a transaction, or changes the acting role
@@ -91,6 +94,15 @@ pub enum Place {
     Outside,
     /// The same for a statement that changes nothing.
     OutsideReading,
+}
+
+/// What a statement changes. What a query calls may change more: functions of sequences, and rows that it locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing but the session and its transaction.
+    Reads,
+    /// Rows, definitions, settings of the database, devices, or files.
+    Changes,
 }
 
 /// Which rights a statement needs.
@@ -179,6 +191,7 @@ const fn row(tag: Tag) -> Properties<'static> {
         },
         tag,
         place: Place::Anywhere,
+        effect: Effect::Changes,
         rights: Rights::Named,
         without_role: false,
         writes: None,
@@ -189,9 +202,19 @@ const fn row(tag: Tag) -> Properties<'static> {
     }
 }
 
+/// The same for one that changes nothing.
+const fn reading(tag: Tag) -> Properties<'static> {
+    Properties { effect: Effect::Reads, ..row(tag) }
+}
+
+/// A row of a statement that checks rights itself.
+const fn checked(tag: &'static str) -> Properties<'static> {
+    Properties { rights: Rights::Itself, ..row(Tag::Done(tag)) }
+}
+
 /// A row of a statement about the session or its transaction, which touches no object with rights.
 const fn own(tag: &'static str) -> Properties<'static> {
-    Properties { rights: Rights::Itself, ..row(Tag::Done(tag)) }
+    Properties { effect: Effect::Reads, ..checked(tag) }
 }
 
 /// The same for one that also runs if the role was dropped.
@@ -201,7 +224,7 @@ const fn about_session(tag: &'static str) -> Properties<'static> {
 
 /// A row of SHOW.
 const fn show() -> Properties<'static> {
-    Properties { columns: Columns::AsItRuns, rights: Rights::Itself, ..row(Tag::Bare("SHOW")) }
+    Properties { columns: Columns::AsItRuns, rights: Rights::Itself, ..reading(Tag::Bare("SHOW")) }
 }
 
 /// A row of a definition that needs these rights.
@@ -223,12 +246,13 @@ impl Statement {
             Self::Query(query) => Properties {
                 takes_parameters: true,
                 columns: Columns::OfQuery(query),
-                ..row(Tag::Counted("SELECT"))
+                ..reading(Tag::Counted("SELECT"))
             },
             Self::Locking(locking) => Properties {
                 takes_parameters: true,
                 columns: Columns::OfQuery(&locking.query),
-                ..row(Tag::Counted("SELECT"))
+                // Its name there says that it locks rows.
+                ..reading(Tag::Counted("SELECT"))
             },
             Self::LockedParts(parts) => {
                 let plain = parts.plain.properties();
@@ -258,12 +282,17 @@ impl Statement {
                     Copy::From { table, .. } => Some(Target { table, position: None }),
                     Copy::To { .. } => None,
                 },
+                effect: match copy.as_ref() {
+                    Copy::To { end: CopyEnd::Client, .. } => Effect::Reads,
+                    Copy::From { .. } | Copy::To { .. } => Effect::Changes,
+                },
                 ..row(Tag::Done("COPY"))
             },
             Self::Explain { analyze, statement, .. } => {
                 let explained = statement.properties();
                 Properties {
                     columns: Columns::AsItRuns,
+                    effect: if *analyze { explained.effect } else { Effect::Reads },
                     takes_parameters: explained.takes_parameters,
                     returns_changes: *analyze && explained.returns_changes,
                     runs: explained.runs.filter(|_| *analyze),
@@ -275,14 +304,15 @@ impl Statement {
             Self::Execute(execute) => Properties {
                 columns: Columns::OfPrepared(execute),
                 runs: Some(execute),
-                ..row(Tag::Counted("SELECT"))
+                // The statement that it runs is checked by itself.
+                ..reading(Tag::Counted("SELECT"))
             },
             Self::Deallocate { name: Some(_) } => own("DEALLOCATE"),
             Self::Deallocate { name: None } => own("DEALLOCATE ALL"),
             Self::Declare(declare) => Properties {
                 place: if declare.is_held { Place::Anywhere } else { Place::InBlock },
                 takes_parameters: true,
-                ..row(Tag::Done("DECLARE CURSOR"))
+                ..reading(Tag::Done("DECLARE CURSOR"))
             },
             Self::Fetch(fetch) => Properties {
                 columns: match fetch.is_move {
@@ -290,13 +320,15 @@ impl Statement {
                     true => Columns::Untold,
                 },
                 rights: Rights::Itself,
-                ..row(Tag::Counted("FETCH"))
+                ..reading(Tag::Counted("FETCH"))
             },
             Self::CloseCursor { name: Some(_) } => own("CLOSE CURSOR"),
             Self::CloseCursor { name: None } => own("CLOSE CURSOR ALL"),
             // The rights of each query are checked by themselves.
             Self::Batch(_) => own("BATCH BEGIN"),
-            Self::Batched => Properties { rights: Rights::Itself, ..row(Tag::Counted("SELECT")) },
+            Self::Batched => {
+                Properties { rights: Rights::Itself, ..reading(Tag::Counted("SELECT")) }
+            }
             Self::BatchEnd => own("BATCH END"),
 
             Self::CreateTable(create) => {
@@ -353,12 +385,12 @@ impl Statement {
             Self::Comment(_) => definition("COMMENT", Rights::Itself),
             Self::Role(statement) => of_roles(statement),
             Self::LockTable(_) => {
-                Properties { place: Place::InBlock, ..row(Tag::Done("LOCK TABLE")) }
+                Properties { place: Place::InBlock, ..reading(Tag::Done("LOCK TABLE")) }
             }
 
             Self::Summary(summary) => Properties {
                 columns: Columns::AsItRuns,
-                ..row(Tag::Bare(if summary.with_figures { "SUMMARIZE" } else { "DESCRIBE" }))
+                ..reading(Tag::Bare(if summary.with_figures { "SUMMARIZE" } else { "DESCRIBE" }))
             },
             Self::Show { .. } | Self::ShowAll | Self::ShowTables => show(),
             Self::ShowStatistics { table } => Properties {
@@ -449,22 +481,24 @@ fn of_roles(statement: &RoleStatement) -> Properties<'static> {
         RoleStatement::SetRole { resets, .. } | RoleStatement::SetSession { resets, .. } => {
             about_session(if *resets { "RESET" } else { "SET" })
         }
-        RoleStatement::Create { .. } => own("CREATE ROLE"),
+        RoleStatement::Create { .. } => checked("CREATE ROLE"),
         RoleStatement::Alter { .. }
         | RoleStatement::Rename { .. }
-        | RoleStatement::Settings { .. } => own("ALTER ROLE"),
-        RoleStatement::Drop { .. } => own("DROP ROLE"),
-        RoleStatement::Membership { revokes: false, .. } => own("GRANT ROLE"),
-        RoleStatement::Membership { revokes: true, .. } => own("REVOKE ROLE"),
-        RoleStatement::Grant(grant) => own(if grant.revokes { "REVOKE" } else { "GRANT" }),
-        RoleStatement::Later { .. } => own("ALTER DEFAULT PRIVILEGES"),
-        RoleStatement::Owner { kind: "TABLE", .. } => own("ALTER TABLE"),
-        RoleStatement::Owner { kind: "VIEW", .. } => own("ALTER VIEW"),
-        RoleStatement::Owner { kind: "MATERIALIZED VIEW", .. } => own("ALTER MATERIALIZED VIEW"),
-        RoleStatement::Owner { kind: "SCHEMA", .. } => own("ALTER SCHEMA"),
-        RoleStatement::Owner { .. } => own("ALTER SEQUENCE"),
-        RoleStatement::Reassign { .. } => own("REASSIGN OWNED"),
-        RoleStatement::DropOwned { .. } => own("DROP OWNED"),
+        | RoleStatement::Settings { .. } => checked("ALTER ROLE"),
+        RoleStatement::Drop { .. } => checked("DROP ROLE"),
+        RoleStatement::Membership { revokes: false, .. } => checked("GRANT ROLE"),
+        RoleStatement::Membership { revokes: true, .. } => checked("REVOKE ROLE"),
+        RoleStatement::Grant(grant) => checked(if grant.revokes { "REVOKE" } else { "GRANT" }),
+        RoleStatement::Later { .. } => checked("ALTER DEFAULT PRIVILEGES"),
+        RoleStatement::Owner { kind: "TABLE", .. } => checked("ALTER TABLE"),
+        RoleStatement::Owner { kind: "VIEW", .. } => checked("ALTER VIEW"),
+        RoleStatement::Owner { kind: "MATERIALIZED VIEW", .. } => {
+            checked("ALTER MATERIALIZED VIEW")
+        }
+        RoleStatement::Owner { kind: "SCHEMA", .. } => checked("ALTER SCHEMA"),
+        RoleStatement::Owner { .. } => checked("ALTER SEQUENCE"),
+        RoleStatement::Reassign { .. } => checked("REASSIGN OWNED"),
+        RoleStatement::DropOwned { .. } => checked("DROP OWNED"),
     }
 }
 

@@ -30,6 +30,42 @@ fn only_a_cursor_that_is_not_held_needs_a_block() {
 }
 
 #[test]
+fn what_is_written_outside_of_the_session_is_a_change() {
+    let changes = |sql| with_properties(sql, |row| row.effect == Effect::Changes);
+    for sql in [
+        "INSERT INTO t VALUES (1)",
+        "WITH x AS (DELETE FROM t RETURNING a) SELECT a FROM x",
+        "EXPLAIN ANALYZE DELETE FROM t",
+        "COPY t FROM STDIN",
+        "COPY t TO '/tmp/t.csv'",
+        "CREATE TEMPORARY TABLE u (a int)",
+        "CREATE ROLE r",
+        "GRANT SELECT ON t TO r",
+        "ANALYZE t",
+        "VACUUM t",
+        "CHECKPOINT",
+        "BACKUP TO '/b'",
+        "ALTER SYSTEM SET autovacuum = off",
+    ] {
+        assert!(changes(sql), "{sql}");
+    }
+    for sql in [
+        "SELECT 1",
+        "EXPLAIN DELETE FROM t",
+        "COPY t TO STDOUT",
+        "BEGIN READ WRITE",
+        "COMMIT",
+        "SET split = host",
+        "SET ROLE NONE",
+        "SHOW ALL",
+        "PREPARE p AS DELETE FROM t",
+        "EXECUTE p",
+    ] {
+        assert!(!changes(sql), "{sql}");
+    }
+}
+
+#[test]
 fn rows_are_counted_by_what_changes_them() {
     let tag = |sql| with_properties(sql, |row| row.tag.after_rows(2));
     assert_eq!(tag("INSERT INTO t VALUES (1), (2) RETURNING a"), "INSERT 0 2");
