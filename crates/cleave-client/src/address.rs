@@ -1,4 +1,4 @@
-//! The address of a server, and as whom to log in: a URL in, with what the environment adds to it.
+//! The address of a server, and as whom to log in: a URL in, with what the environment adds to it; or a socket.
 //!
 //! ```text
 //!  postgres://user:password@host:port/database?sslmode=verify-full&sslrootcert=FILE
@@ -40,6 +40,8 @@ pub enum Tls {
 pub struct Address {
     host: String,
     port: u16,
+    /// The socket of the system that it listens at, in place of host and port.
+    socket: Option<PathBuf>,
     user: String,
     password: Option<String>,
     database: String,
@@ -74,6 +76,7 @@ impl Address {
         let mut address = Self {
             host: socket.ip().to_string(),
             port: socket.port(),
+            socket: None,
             user,
             password: None,
             database: database.to_owned(),
@@ -85,6 +88,25 @@ impl Address {
         };
         address.find_password(&environment);
         address
+    }
+
+    /// The address of a process of this machine that listens at the Unix socket `path`, for `user`. Nothing is
+    /// encrypted there, and no password is known.
+    #[must_use]
+    pub fn of_unix_socket(path: &Path, user: &str, database: &str) -> Self {
+        Self {
+            host: String::new(),
+            port: PORT,
+            socket: Some(path.to_owned()),
+            user: user.to_owned(),
+            password: None,
+            database: database.to_owned(),
+            tls: Tls::Disable,
+            roots: None,
+            patience: PATIENCE,
+            settings: Vec::new(),
+            password_note: String::new(),
+        }
     }
 
     /// The same with this password.
@@ -112,9 +134,12 @@ impl Address {
         self
     }
 
-    /// Host and port, as in `db.example.org:5432`.
+    /// Host and port, as in `db.example.org:5432`; or the path of the socket.
     #[must_use]
     pub fn place(&self) -> String {
+        if let Some(path) = &self.socket {
+            return path.display().to_string();
+        }
         match self.host.contains(':') {
             true => format!("[{}]:{}", self.host, self.port),
             false => format!("{}:{}", self.host, self.port),
@@ -149,6 +174,10 @@ impl Address {
     #[must_use]
     pub fn tls(&self) -> Tls {
         self.tls
+    }
+
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
     }
 
     pub(crate) fn roots(&self) -> Option<&Path> {
@@ -253,6 +282,7 @@ impl Address {
         let mut address = Self {
             host: or(host, "PGHOST").unwrap_or_else(|| "localhost".to_owned()),
             port,
+            socket: None,
             database: or(database, "PGDATABASE").unwrap_or_else(|| user.clone()),
             user,
             password,

@@ -1,12 +1,12 @@
 //! A client of PostgreSQL's protocol, for servers of Cleave and of PostgreSQL: statements in, Arrow batches out.
 //!
 //! ```text
-//!  "postgres://…" ─▶ Address ─▶ transport: TCP, TLS ─▶ greeting: startup, SCRAM ─▶ Client
+//!  "postgres://…" ─▶ Address ─▶ transport: TCP, TLS, Unix ─▶ greeting: startup, SCRAM ─▶ Client
 //!
 //!  Client::run ─▶ Parse, Describe ─▶ kinds of the columns ─▶ Bind, Execute ─▶ DataRow… ─▶ Answer: RecordBatch…
 //! ```
 //! 1. [`Address`] reads a URL, with what the environment and the password file add to it.
-//! 2. `transport` opens TCP or TLS, `greeting` logs in ([`scram`] proves the password).
+//! 2. `transport` opens TCP, TLS or a Unix socket, `greeting` logs in ([`scram`] proves the password).
 //! 3. `wire` has the messages, in both directions, and what the connection owes.
 //! 4. [`Client`] runs statements with [`Value`]s; an [`Answer`] gives the rows as batches, made by `columns` from
 //!    values in binary. `text` has statements that are prepared and whose rows are not decoded ([`TextRows`]); `copy`
@@ -26,6 +26,7 @@
 mod address;
 mod answer;
 pub mod blocking;
+mod blocking_stream;
 mod cancel;
 mod client;
 mod columns;

@@ -1,4 +1,5 @@
-//! The stream under a connection: TCP, and TLS over it if the server has it or the address asks for it.
+//! The stream under a connection: TCP, and TLS over it if the server has it or the address asks for it; or a Unix
+//! socket.
 //!
 //! What is trusted depends on `sslmode`, as in libpq: with `prefer` and `require` any certificate, which keeps out who
 //! listens, but not who stands between; with `verify-full` a certificate of the given file, or one that was signed by
@@ -22,7 +23,7 @@ use rustls::{
     StreamOwned,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use crate::address::{Address, Tls};
@@ -42,6 +43,10 @@ pub(crate) type Stream = Box<dyn Duplex>;
 
 /// Opens a stream to the server.
 pub(crate) async fn open(address: &Address) -> Result<Stream, ClientError> {
+    if let Some(path) = address.socket() {
+        let stream = UnixStream::connect(path).await;
+        return Ok(Box::new(stream.map_err(|source| unreachable(address, source))?));
+    }
     let stream = TcpStream::connect((address.host(), address.port())).await;
     let mut stream = stream.map_err(|source| unreachable(address, source))?;
     // If the system refuses, small messages are slower.
