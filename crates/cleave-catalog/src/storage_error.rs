@@ -165,10 +165,15 @@ pub enum StorageError {
         table: String,
     },
     /// Another process has the database open: end it, or wait.
-    #[error("the database \"{}\" is in use by another process; one process at a time", path.display())]
+    #[error(
+        "the database \"{}\" is in use by another process{holder}; one process at a time",
+        path.display()
+    )]
     InUse {
         /// The directory.
         path: PathBuf,
+        /// That process and its program, after a comma; empty: not known.
+        holder: String,
     },
     /// A commit with an unknown outcome: close the database and open it again.
     #[error(

@@ -1,7 +1,7 @@
 //! The database's folder: checks whether it may hold a database, and locks it; and how another one is opened beside.
 
 use std::fs::{DirBuilder, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +13,9 @@ use cleave_media::private::make_tree_private;
 use rustix::fs::{FlockOperation, flock};
 
 use super::{Engine, OpenOptions, retry_while_in_use};
+
+/// Bytes of the note of who has the lock.
+const HOLDER_BYTES_MAX: u64 = 300;
 
 /// The folder in the database's for temporary files of queries.
 pub const SPILLS: &str = "spill";
@@ -121,7 +124,7 @@ pub async fn lock(directory: &Path) -> Result<File> {
     // Others could read rows, and lock the file below.
     make_tree_private(directory).map_err(|error| Error::io("open", directory, error))?;
     let path = directory.join("lock");
-    let file = File::options()
+    let mut file = File::options()
         .create(true)
         .truncate(false)
         .write(true)
@@ -131,10 +134,34 @@ pub async fn lock(directory: &Path) -> Result<File> {
     retry_while_in_use(|| match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(StorageError::InUse { path: directory.to_owned() }.into())
+            Err(StorageError::InUse { path: directory.to_owned(), holder: holder(&path) }.into())
         }
         Err(errno) => Err(Error::io("lock", &path, errno.into())),
     })
     .await?;
+    // For messages only: without it they do not say who has the lock.
+    drop(note_holder(&mut file));
     Ok(file)
+}
+
+/// Writes this process and its program into the file that it has locked.
+fn note_holder(file: &mut File) -> std::io::Result<()> {
+    let program = std::env::current_exe()?;
+    let program = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    file.set_len(0)?;
+    writeln!(file, "{} {program}", std::process::id())
+}
+
+/// Who has the lock at `path`, as errors append it; empty where it does not say.
+fn holder(path: &Path) -> String {
+    let mut text = String::new();
+    let read =
+        File::open(path).and_then(|file| file.take(HOLDER_BYTES_MAX).read_to_string(&mut text));
+    let line = text.lines().next().filter(|_| read.is_ok());
+    match line.and_then(|line| line.split_once(' ')) {
+        Some((process, program)) if process.bytes().all(|digit| digit.is_ascii_digit()) => {
+            format!(", {process} ({program})")
+        }
+        _ => String::new(),
+    }
 }
