@@ -13,10 +13,12 @@
 //! 3. [`mod@write`]: appends, loads, index builds, vacuum. [`statistics`]: the results of ANALYZE, as they are stored.
 //! 4. [`host_pages`] and [`buffer_pool`]: pages for the host's half of a query.
 //! 5. [`device`]: links to devices, and the space on them, which the host owns.
+//! 6. [`address_file`]: where other processes reach the one that has the directory open.
 //!
 //! Invariants: the host reaches a device only through a `Link`, and names no device implementation; nothing here parses
 //! or plans SQL.
 
+pub mod address_file;
 pub mod buffer_pool;
 pub mod delta;
 pub mod device;

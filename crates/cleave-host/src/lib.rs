@@ -13,8 +13,8 @@
 //! 2. [`database`]: an open database directory with its sessions. [`login`]: who may connect. [`autovacuum`]: automatic
 //!    VACUUM. [`rebalance`]: tablets that move by themselves.
 //! 3. What programs use of the layers below has the same names here: [`catalog`], [`error`], [`settings`], [`value`],
-//!    [`statement`], [`copy`], [`device`], [`query_log`], [`statements`], [`outside_tables`], [`backup`], [`check`],
-//!    [`inspect`], [`log_replica`].
+//!    [`statement`], [`copy`], [`device`], [`address_file`], [`query_log`], [`statements`], [`outside_tables`],
+//!    [`backup`], [`check`], [`inspect`], [`log_replica`].
 //!
 //! Invariant: the host reaches a device only through a `Link` and names no device implementation. The program hands one
 //! in ([`OpenOptions::embedded`]).
@@ -41,7 +41,9 @@ pub use cleave_catalog::{
 };
 pub use cleave_engine::device::{Device, EmbeddedFactory};
 pub use cleave_engine::storage_engine::snapshot::SnapshotKind;
-pub use cleave_engine::{buffer_pool, device, host_pages, statistics, storage_engine, write};
+pub use cleave_engine::{
+    address_file, buffer_pool, device, host_pages, statistics, storage_engine, write,
+};
 pub use cleave_query::analyze::Effort;
 pub use cleave_query::{
     cooperative, outside_tables, planner, point_path, query_engine, query_log, select, statements,

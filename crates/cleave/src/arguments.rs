@@ -99,6 +99,8 @@ pub(crate) enum Command {
         format: Option<Format>,
         /// A database that is not there is made.
         create: bool,
+        /// Its statements only read.
+        read_only: bool,
         /// Sources of statements, in order; if empty, standard input.
         sources: Vec<Source>,
     },
@@ -171,7 +173,8 @@ pub(crate) fn parse(
             }
             let sources =
                 matches.subcommand_matches("sql").map(sources_in_order).unwrap_or_default();
-            Command::Sql { format: options.format, create: options.create, sources }
+            let SqlOptions { format, create, read_only, .. } = options;
+            Command::Sql { format, create, read_only, sources }
         }
         Subcommands::Serve(options) => Command::Serve(options),
         Subcommands::Bench(options) => Command::Bench(options),
@@ -289,6 +292,9 @@ struct SqlOptions {
     /// Make the database if it is not there
     #[arg(long)]
     create: bool,
+    /// Only read, whatever the statements say
+    #[arg(long, conflicts_with = "create")]
+    read_only: bool,
 }
 
 /// `-c` and `-f` in the order given, which the derived structure does not keep.

@@ -33,6 +33,7 @@ use std::sync::Arc;
 
 use arguments::{Command, Invocation};
 use failure::Failure;
+use serve::beside::Beside;
 use shell::Target;
 use shell::remote::Remote;
 
@@ -105,13 +106,23 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
     let place = invocation.place;
     match invocation.command {
         Command::Demo(options) => demo::run(&options, &place).await,
-        Command::Sql { format, create, sources } => {
-            if let Some(remote) = Box::pin(Remote::open(&place)).await? {
+        Command::Sql { format, create, read_only, sources } => {
+            if let Some(remote) = Box::pin(Remote::open(&place, read_only)).await? {
                 return shell::run(Target::Remote(Box::new(remote)), format, &sources).await;
             }
-            let (database, session) = open::open_asked(&place, create).await?;
+            let (database, mut session) = open::open_asked(&place, create).await?;
+            if read_only {
+                session.only_read("the database was opened with --read-only");
+            }
+            let beside = Beside::begin(&database);
+            if let Err(error) = &beside {
+                complain(&format!("other processes cannot read this database beside: {error}"));
+            }
             let target = Target::local(Arc::clone(&database), session);
             let ran = shell::run(target, format, &sources).await;
+            if let Ok(beside) = beside {
+                beside.end().await;
+            }
             // So that the next incarnation has nothing to recover.
             ran.and(database.checkpoint().await.map_err(Failure::Sql))
         }

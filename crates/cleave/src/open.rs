@@ -1,4 +1,5 @@
-//! Opens a database, with its embedded device, and a session for the path that the command line names.
+//! Opens a database, with its embedded device, and a session for the path that the command line names; or tells where
+//! the process listens that has it open.
 
 use std::fs::Metadata;
 use std::io::{self, Write};
@@ -7,8 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cleave_client::{Address, ClientError};
 use cleave_device::process_log;
 use cleave_embedded::embedded_device;
+use cleave_host::address_file::{Found, Listens};
 use cleave_host::catalog::manifest;
 use cleave_host::{Database, OpenOptions, Session};
 
@@ -73,6 +76,23 @@ fn check_is_there(place: &Place) -> Result<(), Failure> {
         }
         false => Ok(()),
     }
+}
+
+/// As whom a process logs in to the shell beside it, where all are superusers: as the shell's own user.
+const USER_OF_SHELL: &str = "cleave";
+
+/// The address of a process that has a database open.
+pub(crate) fn address_of(found: &Found) -> Address {
+    match &found.listens {
+        Listens::Tcp(socket) => Address::of_socket(*socket, &found.database),
+        Listens::Unix(path) => Address::of_unix_socket(path, USER_OF_SHELL, &found.database),
+    }
+}
+
+/// Whether a shell that was found could not be connected to because it ends: the database opens here then.
+pub(crate) fn is_ending(found: &Found, error: &ClientError) -> bool {
+    let refused = ["08001", "08006", "57P01", "57P03"].contains(&error.sqlstate());
+    refused && matches!(found.listens, Listens::Unix(_))
 }
 
 /// The folder and the options for opening a database to check it.

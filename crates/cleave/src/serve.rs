@@ -11,7 +11,8 @@
 //! 3. [`admission`] limits the connections: those not yet authenticated, and sessions.
 //! 4. [`http`] answers on a second listener whether it is well, and with its figures. [`console`] is a web page on
 //!    another one. [`slow_log`] logs statements that take long.
-//! 5. [`address_file`] tells other processes where the server listens.
+//! 5. The [address file](cleave_host::address_file) tells other processes where the server listens.
+//! 6. [`beside`] serves other processes of its user from a shell, over a Unix socket.
 //!
 //! Invariants: the server listens where other machines can reach it only with TLS and users. Nobody connects without a
 //! password except on this machine, and there only if the server was told so (`--trust`) or the database has never had
@@ -20,8 +21,8 @@
 //!
 //! Source: `docs/design/wire-protocol.md` and `docs/design/server-and-security.md`.
 
-pub(crate) mod address_file;
 pub(crate) mod admission;
+pub(crate) mod beside;
 pub(crate) mod console;
 pub(crate) mod front;
 pub(crate) mod http;
@@ -39,6 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cleave_device::{process_log, supervisor};
+use cleave_host::address_file::{self, Listens};
 use cleave_host::login::LoginSecret;
 use cleave_host::{Admits, Client, Database, Session};
 use cleave_media::clock::Stopwatch;
@@ -102,6 +104,8 @@ pub(crate) struct Server {
     has_asked: AtomicBool,
     /// Used in place of the database's own, if that could not be written.
     spare_secret: LoginSecret,
+    /// It is a shell, which answers processes of its user: why their sessions only read.
+    beside: Option<Arc<str>>,
 }
 
 /// What is served over HTTP, and the thread for it: whoever watches the server is answered while it computes.
@@ -188,6 +192,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         trusts: options.trust,
         has_asked: AtomicBool::new(false),
         spare_secret,
+        beside: None,
     });
     let listener = listen(address)?;
     let address = listener.local_addr()?;
@@ -201,7 +206,8 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     if let Some(console) = &console {
         console.announce("console", "/");
     }
-    let announced = address_file::announce(&folder, address, &server.database_name);
+    let (listens, name) = (Listens::Tcp(address), &server.database_name);
+    let announced = address_file::announce(&folder, &listens, name, "cleave serve");
     let announced = announced.map_err(|error| {
         server.log(&format!("cannot tell the shell where this server is: {error}"));
     });
@@ -370,6 +376,9 @@ impl Server {
         for (name, value) in &self.settings {
             session.set(name, value).map_err(|error| Complaint::of(&error, ""))?;
         }
+        if let Some(why) = &self.beside {
+            session.only_read(why);
+        }
         Ok(session)
     }
 
@@ -429,7 +438,7 @@ impl Server {
                         if let Some(stream) = of_this_runtime(stream) {
                             prepare_stream(&stream);
                             let stream = Box::new(stream);
-                            let who = (peer, stranger);
+                            let who = (Some(peer), stranger);
                             postgres::connection::serve(server, stream, &seat, who).await;
                         }
                         drop(seat);

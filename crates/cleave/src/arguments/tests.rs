@@ -16,7 +16,8 @@ fn statements_and_files_keep_their_order() {
         parsed("cleave sql -c a -f b.sql -c c --format json --db d --set split=h0").unwrap();
     assert_eq!(invocation.place.directory, Some(PathBuf::from("d")));
     assert_eq!(invocation.place.settings, [("split".to_owned(), "h0".to_owned())]);
-    let Command::Sql { format: Some(Format::Json), create: false, sources } = invocation.command
+    let Command::Sql { format: Some(Format::Json), create: false, sources, .. } =
+        invocation.command
     else {
         panic!("not sql: {:?}", invocation.command)
     };
@@ -34,7 +35,7 @@ fn statements_and_files_keep_their_order() {
 fn statements_may_begin_with_a_comment() {
     let arguments = ["cleave", "sql", "-c", "-- a remark\nSELECT 1", "--format", "csv"];
     let invocation = parse(arguments.map(Into::into)).unwrap();
-    let Command::Sql { format: Some(Format::Csv), create: false, sources } = invocation.command
+    let Command::Sql { format: Some(Format::Csv), create: false, sources, .. } = invocation.command
     else {
         panic!()
     };

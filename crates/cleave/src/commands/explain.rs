@@ -1,6 +1,7 @@
 //! `cleave explain`: the plan of a statement, as text, as JSON, or drawn with its link.
 //!
-//! The database opens here, or a server answers: one that `--db` has a URL of, or that has the database open.
+//! The database opens here, or a server answers: one that `--db` has a URL of, or the server or shell that has the
+//! database open.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,13 +12,12 @@ use arrow::util::display::array_value_to_string;
 use clap::Args;
 use cleave_client::{Address, Client, ClientError};
 use cleave_host::statement::parse_script;
-use cleave_host::{Error, Outcome};
+use cleave_host::{Error, Outcome, address_file};
 use cleave_pictures::plan_svg;
 
 use crate::arguments::Place;
 use crate::failure::Failure;
 use crate::open;
-use crate::serve::address_file;
 
 /// `cleave explain …`.
 #[derive(Debug, Clone, Args)]
@@ -48,13 +48,21 @@ pub(crate) async fn run(options: &ExplainOptions, place: &Place) -> Result<(), F
         )));
     }
     let directory = open::directory(place)?;
-    let address = match directory.to_str().filter(|name| Address::is_url(name)) {
-        Some(url) => Some(Address::from_url(url).map_err(failed)?),
-        None => address_file::find(directory)
-            .map(|found| Address::of_socket(found.address, &found.database)),
+    let client = match directory.to_str().filter(|name| Address::is_url(name)) {
+        Some(url) => {
+            let address = Address::from_url(url).map_err(failed)?;
+            Some(Box::pin(Client::connect_to(address)).await.map_err(failed)?)
+        }
+        None => match address_file::find(directory) {
+            Some(found) => match Box::pin(Client::connect_to(open::address_of(&found))).await {
+                Err(error) if open::is_ending(&found, &error) => None,
+                connected => Some(connected.map_err(failed)?),
+            },
+            None => None,
+        },
     };
-    let lines = match address {
-        Some(address) => Box::pin(by_server(address, place, &explain)).await?,
+    let lines = match client {
+        Some(client) => Box::pin(by_server(client, place, &explain)).await?,
         None => Box::pin(by_database(options, place, &explain)).await?,
     };
     let Some(file) = &options.svg else {
@@ -83,8 +91,11 @@ async fn by_database(
     Ok(batches.flat_map(lines_of).collect())
 }
 
-async fn by_server(address: Address, place: &Place, explain: &str) -> Result<Vec<String>, Failure> {
-    let mut client = Client::connect_to(address).await.map_err(failed)?;
+async fn by_server(
+    mut client: Client,
+    place: &Place,
+    explain: &str,
+) -> Result<Vec<String>, Failure> {
     for (name, value) in &place.settings {
         let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || "_.".contains(letter);
         if !name.chars().all(is_of_name) {

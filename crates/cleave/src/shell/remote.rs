@@ -1,7 +1,9 @@
-//! A server in place of a database of this process: `cleave sql postgres://…`, and a database that a server has open.
+//! A server in place of a database of this process: `cleave sql postgres://…`, and a database that a server or another
+//! shell has open.
 //!
 //! 1. [`Remote::open`] finds the server: by a URL, or by the file that it leaves in the database's folder
-//!    ([`address_file`]). It asks the user for a password if the server does.
+//!    ([`address_file`]). It asks the user for a password if the server does. A shell gives sessions that only read
+//!    ([`beside`](crate::serve::beside)).
 //! 2. [`Remote::run`] runs a statement and gives the same outcomes as a session; COPY of this client's rows goes by
 //!    streams. Ctrl-C cancels it on the server.
 //! 3. [`queries`] are what `\d` and its like show, from `pg_catalog`; so is the [`Vocabulary`].
@@ -15,6 +17,7 @@ use arrow::array::AsArray;
 use arrow::record_batch::RecordBatch;
 use cleave_client::{Address, Client, ClientError, TransactionStatus};
 use cleave_host::Outcome;
+use cleave_host::address_file::{self, Found, Listens};
 use tokio::sync::Notify;
 
 use super::complaint::{Complaint, Position};
@@ -25,7 +28,6 @@ use crate::arguments::Place;
 use crate::commands::user;
 use crate::failure::Failure;
 use crate::open;
-use crate::serve::address_file;
 
 /// Columns of all tables and views. More than these are not completed.
 const COLUMNS: &str = "SELECT c.relname, a.attname FROM pg_catalog.pg_attribute a \
@@ -34,6 +36,9 @@ const COLUMNS: &str = "SELECT c.relname, a.attname FROM pg_catalog.pg_attribute 
                        WHERE a.attnum > 0 AND NOT a.attisdropped AND c.relkind IN ('r', 'v', 'm', 'p') \
                        AND n.nspname NOT IN ('pg_catalog', 'information_schema') \
                        ORDER BY c.relname, a.attnum LIMIT 20000";
+
+/// What a server is told for a session that only reads.
+const ONLY_READS: &str = "cleave.only_reads";
 
 /// Where rows of a COPY of this client come from and go to.
 pub(super) struct Streams {
@@ -50,24 +55,46 @@ pub(crate) struct Remote {
     vocabulary: Vocabulary,
     /// Whether tables may have changed since the vocabulary was read.
     is_stale: bool,
+    /// The shell that has the database open, if it is one.
+    shell: Option<Found>,
 }
 
 impl Remote {
-    /// A session of the server that `place` names, or that has its database open; None: there is none.
-    pub(crate) async fn open(place: &Place) -> Result<Option<Self>, Failure> {
+    /// A session of the server that `place` names, or of the server or shell that has its database open; None: there is
+    /// none. With `read_only` it only reads.
+    pub(crate) async fn open(place: &Place, read_only: bool) -> Result<Option<Self>, Failure> {
         let directory = open::directory(place)?;
+        let asking = |address: Address| match read_only {
+            true => address.with_setting(ONLY_READS, "on"),
+            false => address,
+        };
         if let Some(url) = directory.to_str().filter(|name| Address::is_url(name)) {
-            let address = Address::from_url(url).map_err(Failure::from)?;
+            let mut address = asking(Address::from_url(url).map_err(Failure::from)?);
+            if read_only {
+                // PostgreSQL does not know the other one.
+                address = address.with_setting("default_transaction_read_only", "on");
+            }
             return Self::connect(address, &place.settings).await.map(Some);
         }
         let Some(found) = address_file::find(directory) else { return Ok(None) };
-        let address = Address::of_socket(found.address, &found.database);
-        let remote = Self::connect(address, &place.settings).await?;
-        let (place, user) = (remote.address.place(), remote.address.user());
-        writeln!(
-            io::stderr(),
-            "connected to the server that has this database open, at {place} as \"{user}\""
-        )?;
+        let address = asking(open::address_of(&found));
+        let mut remote = match Self::connect(address, &place.settings).await {
+            Err(Failure::Server(error)) if open::is_ending(&found, &error) => return Ok(None),
+            connected => connected?,
+        };
+        let mut out = io::stderr();
+        if let Listens::Unix(_) = found.listens {
+            let who = found.who();
+            writeln!(out, "beside {who}, which has this database open: this session only reads")?;
+            remote.shell = Some(found);
+        } else {
+            let (place, user) = (remote.address.place(), remote.address.user());
+            let reads = if read_only { "; this session only reads" } else { "" };
+            writeln!(
+                out,
+                "connected to the server that has this database open, at {place} as \"{user}\"{reads}"
+            )?;
+        }
         Ok(Some(remote))
     }
 
@@ -81,7 +108,8 @@ impl Remote {
             connected => (connected?, address),
         };
         let (settings, vocabulary) = (settings.to_vec(), Vocabulary::default());
-        let mut remote = Self { client, address, settings, vocabulary, is_stale: true };
+        let mut remote =
+            Self { client, address, settings, vocabulary, is_stale: true, shell: None };
         remote.begin().await?;
         Ok(remote)
     }
@@ -110,6 +138,9 @@ impl Remote {
         interrupt: &Notify,
     ) -> Result<(), ClientError> {
         if self.client.is_closed() {
+            if let Some(shell) = &self.shell {
+                return Err(ended(shell));
+            }
             self.client = Client::connect_to(self.address.clone()).await?;
             drop(writeln!(io::stderr(), "connected to the server again, with a new session"));
             if let Err(failure) = self.begin().await {
@@ -139,6 +170,10 @@ impl Remote {
                 }
             }
         }
+        let result = match (result, &self.shell) {
+            (Err(error), Some(shell)) if open::is_ending(shell, &error) => Err(ended(shell)),
+            (result, _) => result,
+        };
         self.is_stale |= result.is_err() || outcomes.iter().any(changes_names);
         result
     }
@@ -168,6 +203,12 @@ impl Remote {
         let settings = "SELECT name, name FROM pg_catalog.pg_settings";
         Ok((columns, pairs(&mut self.client, settings).await?))
     }
+}
+
+/// The error once the shell has ended that had the database open.
+fn ended(shell: &Found) -> ClientError {
+    let who = shell.who();
+    ClientError::Lost(format!("{who}, which had the database open, has ended; start this again"))
 }
 
 /// Rows of two names.

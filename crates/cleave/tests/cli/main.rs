@@ -7,6 +7,7 @@ mod advise;
 mod agreement;
 mod backup;
 mod bench;
+mod beside;
 mod error_messages;
 mod explain;
 mod failover;

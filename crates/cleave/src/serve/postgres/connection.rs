@@ -96,7 +96,7 @@ pub(crate) async fn serve(
     server: Arc<Server>,
     stream: Box<dyn Stream>,
     seat: &Seat,
-    (peer, mut stranger): (SocketAddr, Stranger),
+    (peer, mut stranger): (Option<SocketAddr>, Stranger),
 ) {
     let limit = server.limits.authentication;
     let greeted = Box::pin(greeted(Arc::clone(&server), stream, seat, peer));
@@ -114,7 +114,7 @@ async fn greeted(
     server: Arc<Server>,
     stream: Box<dyn Stream>,
     seat: &Seat,
-    peer: SocketAddr,
+    peer: Option<SocketAddr>,
 ) -> Option<(Box<Connection>, Place)> {
     let (mut wire, startup) = greet::open(&server, stream).await.ok().flatten()?;
     let refused = match begin(&server, &mut wire, &startup, seat).await {
@@ -123,7 +123,7 @@ async fn greeted(
             let who = (client.user.as_str(), client.acting.session_role);
             let stopper = Arc::clone(&registered.interrupt);
             let backends = server.database.backends();
-            let listed = backends.enter(registered.backend, who, Some(peer), stopper);
+            let listed = backends.enter(registered.backend, who, peer, stopper);
             let phase = server.phase.subscribe();
             let watch = Watch::new(&registered.interrupt, &phase, &server.runtime);
             let connection = Box::new(Connection {
@@ -167,6 +167,9 @@ async fn begin(
     let admitted = admit(server, (&startup.user, known), Some(seat))?;
     let Admitted { mut session, registered, place, settings } = admitted;
     let warnings = greet::settings(&mut session, &settings, startup)?;
+    if startup.only_reads && server.beside.is_none() {
+        session.only_read("its client asked for that when it connected");
+    }
     reply::authentication(&mut wire.output, 0, &[]);
     for warning in &warnings {
         reply::notice(&mut wire.output, warning);

@@ -26,6 +26,9 @@ use crate::serve::users::Users;
 /// Bytes of an application name that are kept.
 const APPLICATION_NAME_BYTES: usize = 63;
 
+/// What a client says to get a session that only reads, which no statement changes.
+const ONLY_READS: &str = "cleave.only_reads";
+
 /// A client's startup message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Startup {
@@ -38,6 +41,8 @@ pub(crate) struct Startup {
     /// Unknown protocol options.
     unknown: Vec<String>,
     minor: u16,
+    /// Whether it asks for a session that only reads.
+    pub(crate) only_reads: bool,
 }
 
 /// Answers a new connection until it asks for a session; None if it asked for something else, and is done.
@@ -122,6 +127,7 @@ fn startup(minor: u16, parameters: Vec<(String, String)>) -> Result<Startup, Com
         settings: Vec::new(),
         unknown: Vec::new(),
         minor,
+        only_reads: false,
     };
     for (name, value) in parameters {
         match name.as_str() {
@@ -137,11 +143,28 @@ fn startup(minor: u16, parameters: Vec<(String, String)>) -> Result<Startup, Com
             _ => startup.settings.push((name, value)),
         }
     }
+    startup.only_reads = asks_to_read(&mut startup.settings)?;
     if startup.user.is_empty() {
         let message = "no PostgreSQL user name specified in startup packet";
         return Err(Complaint::fatal("28000", message));
     }
     Ok(startup)
+}
+
+/// Takes out what asks for a session that only reads: it is no setting, which could be set back.
+fn asks_to_read(settings: &mut Vec<(String, String)>) -> Result<bool, Complaint> {
+    let mut asks = false;
+    for (_, value) in settings.extract_if(.., |(name, _)| name.eq_ignore_ascii_case(ONLY_READS)) {
+        asks = match value.trim_matches('\'').to_ascii_lowercase().as_str() {
+            "on" | "true" | "yes" | "1" => true,
+            "off" | "false" | "no" | "0" => false,
+            _ => {
+                let message = format!("parameter \"{ONLY_READS}\" requires a Boolean value");
+                return Err(Complaint::fatal("22023", message));
+            }
+        };
+    }
+    Ok(asks)
 }
 
 /// The settings of `-c name=value --name=value`, in which a backslash escapes a blank.
@@ -192,6 +215,11 @@ pub(crate) async fn authenticate(
     if startup.minor > 0 || !startup.unknown.is_empty() {
         let unknown: Vec<&str> = startup.unknown.iter().map(String::as_str).collect();
         reply::negotiate_version(&mut wire.output, 0, &unknown);
+    }
+    if server.beside.is_some() {
+        // The socket was asked whose process it is.
+        check_database(server, startup)?;
+        return Ok(Known::Superuser);
     }
     let user = startup.user.as_str();
     let users = Users::read(&server.users).map_err(|error| {
@@ -359,6 +387,13 @@ mod tests {
     #[test]
     fn a_session_has_a_user() {
         assert_eq!(startup(0, Vec::new()).unwrap_err().sqlstate, "28000");
+        let asks = |value: &str| {
+            let user = ("user".to_owned(), "ada".to_owned());
+            startup(0, vec![user, ("options".to_owned(), format!("-c cleave.only_reads={value}"))])
+        };
+        assert!(asks("on").unwrap().only_reads && asks("on").unwrap().settings.is_empty());
+        assert!(!asks("off").unwrap().only_reads);
+        assert_eq!(asks("perhaps").unwrap_err().sqlstate, "22023");
         let replication = vec![("replication".to_owned(), "database".to_owned())];
         assert_eq!(startup(0, replication).unwrap_err().sqlstate, "0A000");
     }

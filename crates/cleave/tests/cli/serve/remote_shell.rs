@@ -99,6 +99,14 @@ fn a_database_that_a_server_has_open_is_reached_by_the_server() {
     let run = ask();
     assert!(run.stderr.contains("connected to the server that has this database open"), "{run:?}");
     assert_eq!(run.ok(), "count\n2\n");
+    let name = db.to_str().unwrap();
+    let reading = |statement| cleave(&["sql", "--db", name, "--read-only", "-c", statement]);
+    let run = reading("SELECT name FROM people WHERE id = 1");
+    assert!(run.stderr.contains("this session only reads"), "{run:?}");
+    run.ok();
+    let set = "SET default_transaction_read_only = off; BEGIN READ WRITE; DELETE FROM people";
+    let failed = reading(set).fails(3);
+    assert!(failed.contains("ERROR 25006: ") && failed.contains("asked for that"), "{failed}");
     // A killed server leaves its file behind.
     drop(server);
     assert!(db.join("server.address").exists());
