@@ -34,6 +34,7 @@ def connect(
     *,
     autocommit: bool = False,
     create: bool = True,
+    read_only: bool = False,
     buffer_pool_bytes: int | None = None,
     query_memory_bytes: int | None = None,
     **settings: Any,
@@ -43,6 +44,10 @@ def connect(
     `target` is the folder of a database, which is made if `create` says so; `":memory:"`, for a database in a temporary
     folder that is removed when the connection is closed; or `"postgres://user@host:port/database"`, a server of Cleave
     or PostgreSQL.
+
+    A folder that a server (`cleave serve`) or a shell (`cleave sql`) has open is reached by that process. Beside a
+    shell the connection only reads. With `read_only` it does so everywhere: all but reads is refused, whatever
+    statements set.
 
     With `autocommit` each statement commits by itself. Without, as PEP 249 has it, a statement that changes or locks
     rows begins a transaction, which `commit` or `rollback` ends; queries and definitions do not begin one.
@@ -55,11 +60,13 @@ def connect(
     name = os.fspath(target)
     named = [(key, _setting(value)) for key, value in settings.items()]
     if name.startswith(_SERVER):
-        return Connection(_cleave.connect_server(name, named), _without_password(name), autocommit)
+        core = _cleave.connect_server(name, named, read_only=read_only)
+        return Connection(core, _without_password(name), autocommit)
     core = _cleave.connect(
         None if name == ":memory:" else name,
         named,
         create=create,
+        read_only=read_only,
         buffer_pool_bytes=buffer_pool_bytes,
         query_memory_bytes=query_memory_bytes,
     )

@@ -107,6 +107,52 @@ def test_two_connections_share_a_database_that_the_last_one_closes(tmp_path):
         cleave.connect(tmp_path / "missing", create=False)
 
 
+def test_a_process_that_wants_a_folder_is_told_which_one_has_it(tmp_path):
+    folder = tmp_path / "had"
+    with cleave.connect(folder, autocommit=True) as db:
+        db.execute("CREATE TABLE t (id int)")
+        told = python("""
+            import cleave, sys
+            try:
+                cleave.connect(sys.argv[1])
+            except cleave.OperationalError as error:
+                print(error.sqlstate, error)
+        """, folder)
+    assert told.startswith("55006 ") and f"another process, {os.getpid()} (" in told
+    with cleave.connect(folder, read_only=True, autocommit=True) as db:
+        for change in [
+            lambda: db.execute("SET default_transaction_read_only = off; INSERT INTO t VALUES (1)"),
+            lambda: db.executemany("INSERT INTO t VALUES (?)", [(1,)]),
+        ]:
+            with pytest.raises(cleave.ProgrammingError, match="read_only=True") as refused:
+                change()
+            assert refused.value.sqlstate == "25006"
+        assert db.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
+def test_a_connection_beside_a_shell_only_reads(tmp_path):
+    binary = os.environ.get("CLEAVE_BINARY")
+    if not binary:
+        pytest.skip("CLEAVE_BINARY does not name the program")
+    folder = tmp_path / "shared"
+    script = ["-c", "CREATE TABLE t (id int)", "-c", "INSERT INTO t VALUES (7)", "-f", "/dev/stdin"]
+    command = [binary, "sql", "--create", "--db", folder, *script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout.readline() == "CREATE TABLE\n" and shell.stdout.readline() == "INSERT 0 1\n"
+        with cleave.connect(folder, autocommit=True) as db:
+            assert db.execute("SELECT id FROM t WHERE id < ?", [9]).fetchall() == [(7,)]
+            with pytest.raises(cleave.ProgrammingError, match=f"process {shell.pid} ") as refused:
+                db.execute("INSERT INTO t VALUES (8)")
+            assert refused.value.sqlstate == "25006"
+            # It does not wait for this connection.
+            shell.stdin.close()
+            assert shell.wait(timeout=50) == 0
+            with pytest.raises(cleave.OperationalError):
+                db.execute("SELECT 1")
+    with cleave.connect(folder, autocommit=True) as db:
+        db.execute("INSERT INTO t VALUES (8)")
+
+
 def test_objects_go_in_any_order():
     for order in range(3):
         connection = cleave.connect(":memory:")

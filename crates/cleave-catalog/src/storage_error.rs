@@ -166,7 +166,8 @@ pub enum StorageError {
     },
     /// Another process has the database open: end it, or wait.
     #[error(
-        "the database \"{}\" is in use by another process{holder}; one process at a time",
+        "the database \"{}\" is in use by another process{holder}; one process at a time: end it, or let cleave serve \
+            or cleave sql have the database open, which answer others",
         path.display()
     )]
     InUse {

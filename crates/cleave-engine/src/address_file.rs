@@ -1,7 +1,7 @@
 //! The file `server.address` in a database's folder: where the process listens that has the database open.
 //!
-//! Four lines: the address, the name of the database, the process, and its program. A server's address is that of TCP. A
-//! shell's is the path of a Unix socket: it answers other processes of its user, which may only read. They read the
+//! Four lines: the address, the name of the database, the process, and its program. A server's address is that of TCP.
+//! A shell's is the path of a Unix socket: it answers other processes of its user, which may only read. They read the
 //! file, since no second process can open the database.
 //!
 //! Invariant: a process holds a lock on its file as long as it lives. So a file without a lock is what a killed process
@@ -55,6 +55,13 @@ impl Found {
     #[must_use]
     pub fn who(&self) -> String {
         format!("process {} ({})", self.process, self.program)
+    }
+
+    /// Whether an error of this SQLSTATE says that it is a shell that ends: the database opens then, in a moment.
+    #[must_use]
+    pub fn is_ending(&self, sqlstate: &str) -> bool {
+        matches!(self.listens, Listens::Unix(_))
+            && ["08001", "08006", "57P01", "57P03"].contains(&sqlstate)
     }
 }
 

@@ -58,11 +58,13 @@ impl Held for Embedded {
 }
 
 impl Embedded {
-    /// Opens the database in the folder `path`, with these settings; None: one in a folder that is made now.
+    /// Opens the database in the folder `path`, with these settings; None: one in a folder that is made now. With
+    /// `read_only` its session only reads.
     pub(crate) async fn open(
         path: Option<String>,
         settings: Vec<(String, String)>,
         opening: Opening,
+        read_only: bool,
     ) -> Result<Self, Error> {
         let (folder, opening) = match path {
             Some(_) => (None, opening),
@@ -76,6 +78,9 @@ impl Embedded {
         let database = databases.open(place, opening).await?;
         let mut session = database.session();
         let set = settings.iter().try_for_each(|(name, value)| session.set(name, value));
+        if read_only {
+            session.only_read("its connection was opened with read_only=True");
+        }
         let before = database.changes();
         let (prepared, prepared_count) = (BTreeMap::new(), 0);
         let opened = Self { session, database, prepared, prepared_count, before, epoch: 0, folder };

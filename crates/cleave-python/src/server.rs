@@ -11,6 +11,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use cleave_client::{Address, Answer, CancelHandle, Client, TransactionStatus, Value as SentValue};
 use cleave_host::Error;
+use cleave_host::address_file::{Found, Listens};
 use cleave_host::copy::{CsvOptions, CsvWriter};
 use cleave_host::statement::parse_script;
 use cleave_store::ColumnType;
@@ -32,6 +33,10 @@ use crate::rows::Source;
 const PIECE_ROWS: usize = 8192;
 /// NULL in CSV, where it is not quoted.
 const NULL: &str = "\\N";
+/// As whom a process logs in to the shell beside it: as the shell's own user.
+const USER_OF_SHELL: &str = "cleave";
+/// What a server is told for a session that only reads.
+const ONLY_READS: &str = "cleave.only_reads";
 /// What the rows of a load are called in errors.
 const ROWS: &str = "the rows";
 
@@ -63,13 +68,33 @@ impl Server {
     pub(crate) async fn connect(
         url: String,
         settings: Vec<(String, String)>,
+        read_only: bool,
     ) -> Result<Self, Failure> {
-        let mut address = Address::from_url(&url)?;
-        for (name, value) in &settings {
-            address = address.with_setting(name, value);
+        let mut address = with_settings(Address::from_url(&url)?, &settings, read_only);
+        if read_only {
+            // PostgreSQL does not know the other one.
+            address = address.with_setting("default_transaction_read_only", "on");
         }
         let client = Box::pin(Client::connect_to(address)).await?;
         Ok(Self { client, open: Weak::new() })
+    }
+
+    /// Connects to the process that has a database open; None: it is a shell that is just ending.
+    pub(crate) async fn beside(
+        found: &Found,
+        settings: &[(String, String)],
+        read_only: bool,
+    ) -> Result<Option<Self>, Failure> {
+        let address = match &found.listens {
+            Listens::Tcp(socket) => Address::of_socket(*socket, &found.database),
+            Listens::Unix(path) => Address::of_unix_socket(path, USER_OF_SHELL, &found.database),
+        };
+        let address = with_settings(address, settings, read_only);
+        match Box::pin(Client::connect_to(address)).await {
+            Ok(client) => Ok(Some(Self { client, open: Weak::new() })),
+            Err(error) if found.is_ending(error.sqlstate()) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The state of its transaction: idle, open or failed.
@@ -288,6 +313,15 @@ impl Read for Encoded {
         self.at += count;
         Ok(count)
     }
+}
+
+/// The same address, for a session that begins with these settings.
+fn with_settings(address: Address, settings: &[(String, String)], read_only: bool) -> Address {
+    let settings = settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    let reading = read_only.then_some((ONLY_READS, "on"));
+    settings
+        .chain(reading)
+        .fold(address, |address, (name, value)| address.with_setting(name, value))
 }
 
 fn copy_statement(table: &str, columns: &[&str]) -> String {

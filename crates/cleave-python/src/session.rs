@@ -1,16 +1,19 @@
 //! A connection's session as Python has it: text and values in, [`Rows`] out. Its statements run one after the other,
 //! whatever threads they come from.
 //!
-//! 1. [`connect`] opens a database of this process ([`Embedded`]); [`connect_server`] connects to one of a [`Server`].
+//! 1. [`connect`] opens a database of this process ([`Embedded`]), or connects to the server or shell that has it open;
+//!    [`connect_server`] connects to one of a [`Server`].
 //! 2. [`Session::run`] runs statements. [`Session::append`] and [`Session::load_rows`] add rows by COPY's way.
 //! 3. [`Session::close`] rolls back and gives the database back. One that is dropped closes in the background;
 //!    [`finish`] waits for those when the interpreter ends.
 //!
 //! DB-API's transactions: with `implicit`, a statement that changes rows, or locks them, begins one where none is open.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use cleave_host::address_file;
 use cleave_host::commitment::unless;
 use cleave_host::outside_tables::OutsideTables;
 use cleave_host::statement::parse_script;
@@ -50,34 +53,56 @@ pub(crate) struct Session {
     backend: Mutex<Option<Own<Backend>>>,
 }
 
-/// Opens the database in the folder `path`, with these settings; None: one that is removed when it is closed.
+/// Opens the database in the folder `path`, with these settings, or connects to the process that has it open and
+/// answers; None: one that is removed when it is closed. With `read_only` the session only reads.
 #[pyfunction]
-#[pyo3(signature = (path, settings, *, create=true, buffer_pool_bytes=None, query_memory_bytes=None))]
+#[pyo3(signature = (
+    path, settings, *, create=true, read_only=false, buffer_pool_bytes=None, query_memory_bytes=None
+))]
 pub(crate) fn connect(
     py: Python<'_>,
     path: Option<String>,
     settings: Vec<(String, String)>,
     create: bool,
+    read_only: bool,
     buffer_pool_bytes: Option<u64>,
     query_memory_bytes: Option<u64>,
 ) -> PyResult<Session> {
     // Opening needs it.
     process::process(py)?;
     let opening = Opening { create, buffer_pool_bytes, query_memory_bytes };
-    let open = async move { Embedded::open(path, settings, opening).await.map_err(Failure::from) };
-    let embedded = opened(py, Box::pin(open))?;
-    let count = embedded.count();
-    Ok(Session::of(Backend::Embedded(shared(embedded), count)))
+    let open = backend_of(path, settings, opening, read_only);
+    Ok(Session::of(opened(py, Box::pin(open))?))
 }
 
-/// Connects to the server of a URL; the session begins with these settings.
+/// What runs the statements of a connection to the folder `path`.
+async fn backend_of(
+    path: Option<String>,
+    settings: Vec<(String, String)>,
+    opening: Opening,
+    read_only: bool,
+) -> Result<Backend, Failure> {
+    let found = path.as_deref().and_then(|path| address_file::find(Path::new(path)));
+    if let Some(found) = found
+        && let Some(server) = Box::pin(Server::beside(&found, &settings, read_only)).await?
+    {
+        return Ok(Backend::Server(shared(server)));
+    }
+    let embedded = Box::pin(Embedded::open(path, settings, opening, read_only)).await?;
+    let count = embedded.count();
+    Ok(Backend::Embedded(shared(embedded), count))
+}
+
+/// Connects to the server of a URL; the session begins with these settings, and with `read_only` only reads.
 #[pyfunction]
+#[pyo3(signature = (url, settings, *, read_only=false))]
 pub(crate) fn connect_server(
     py: Python<'_>,
     url: String,
     settings: Vec<(String, String)>,
+    read_only: bool,
 ) -> PyResult<Session> {
-    let server = opened(py, Box::pin(Server::connect(url, settings)))?;
+    let server = opened(py, Box::pin(Server::connect(url, settings, read_only)))?;
     Ok(Session::of(Backend::Server(shared(server))))
 }
 

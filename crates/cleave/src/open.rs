@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cleave_client::{Address, ClientError};
+use cleave_client::Address;
 use cleave_device::process_log;
 use cleave_embedded::embedded_device;
 use cleave_host::address_file::{Found, Listens};
@@ -87,12 +87,6 @@ pub(crate) fn address_of(found: &Found) -> Address {
         Listens::Tcp(socket) => Address::of_socket(*socket, &found.database),
         Listens::Unix(path) => Address::of_unix_socket(path, USER_OF_SHELL, &found.database),
     }
-}
-
-/// Whether a shell that was found could not be connected to because it ends: the database opens here then.
-pub(crate) fn is_ending(found: &Found, error: &ClientError) -> bool {
-    let refused = ["08001", "08006", "57P01", "57P03"].contains(&error.sqlstate());
-    refused && matches!(found.listens, Listens::Unix(_))
 }
 
 /// The folder and the options for opening a database to check it.

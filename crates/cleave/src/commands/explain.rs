@@ -55,7 +55,7 @@ pub(crate) async fn run(options: &ExplainOptions, place: &Place) -> Result<(), F
         }
         None => match address_file::find(directory) {
             Some(found) => match Box::pin(Client::connect_to(open::address_of(&found))).await {
-                Err(error) if open::is_ending(&found, &error) => None,
+                Err(error) if found.is_ending(error.sqlstate()) => None,
                 connected => Some(connected.map_err(failed)?),
             },
             None => None,

@@ -79,7 +79,7 @@ impl Remote {
         let Some(found) = address_file::find(directory) else { return Ok(None) };
         let address = asking(open::address_of(&found));
         let mut remote = match Self::connect(address, &place.settings).await {
-            Err(Failure::Server(error)) if open::is_ending(&found, &error) => return Ok(None),
+            Err(Failure::Server(error)) if found.is_ending(error.sqlstate()) => return Ok(None),
             connected => connected?,
         };
         let mut out = io::stderr();
@@ -171,7 +171,7 @@ impl Remote {
             }
         }
         let result = match (result, &self.shell) {
-            (Err(error), Some(shell)) if open::is_ending(shell, &error) => Err(ended(shell)),
+            (Err(error), Some(shell)) if shell.is_ending(error.sqlstate()) => Err(ended(shell)),
             (result, _) => result,
         };
         self.is_stale |= result.is_err() || outcomes.iter().any(changes_names);
