@@ -157,3 +157,26 @@ fn tab_completes_and_the_history_lasts() {
     shell.press("\x04");
     shell.end();
 }
+
+#[test]
+fn a_second_shell_sees_what_the_first_one_commits_while_both_are_open() {
+    let place = tempdir().unwrap();
+    let directory = place.path().join("db");
+    let mut first = Terminal::start(&directory, &["--create"], &[]);
+    first.prompt("cleave>");
+    first.enter("CREATE TABLE people (id int);");
+    let mut second = Terminal::start(&directory, &[], &[]);
+    let shown = second.prompt("cleave>");
+    assert!(shown.contains("beside process"), "{shown}");
+    first.enter("INSERT INTO people VALUES (4711);");
+    let shown = second.enter("SELECT id FROM people;");
+    assert!(shown.contains("4711"), "{shown}");
+    let shown = second.enter("DELETE FROM people;");
+    assert!(shown.contains("ERROR 25006"), "{shown}");
+    first.press("exit\r");
+    first.end();
+    let shown = second.enter("SELECT id FROM people;");
+    assert!(shown.contains("ERROR 08006"), "{shown}");
+    second.press("exit\r");
+    second.end();
+}
