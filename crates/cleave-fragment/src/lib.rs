@@ -91,7 +91,9 @@ pub use operators::peer_rows::{PeerRowInputs, PeerRowSource, PeerRowsExec};
 pub use operators::placed_run::PlacedRun;
 pub use operators::recursion_exec::{RecursionExec, WorkingTableExec, referred_to};
 pub use operators::sort_keys_exec::{KeyOrder, SortKeysExec};
-pub use operators::stoppable_join_exec::{Start, Stop, StopOnDrop, loops, stoppable_joins};
+pub use operators::stoppable_join_exec::{
+    OwnThreads, Start, Stop, StopOnDrop, loops, stoppable_joins,
+};
 pub use operators::table_scan_exec::TableScanExec;
 pub use operators::write_rows_exec::{WriteRowsExec, WrittenSegment};
 pub use operators::write_run_exec::WriteRunExec;

@@ -9,6 +9,8 @@
 //! 2. Between batches, the join yields its thread as scans do, and ends if it was [stopped](Stop).
 //! 3. A nested-loop join's condition is evaluated for a batch of pairs at a time, and is an error once the join was
 //!    stopped ([`WhileWanted`]).
+//! 4. On the host, a nested-loop join of many pairs goes on on a thread of its own ([`own_thread`]), so that the
+//!    runtime's workers are free to stop it.
 //!
 //! A hash join whose filter [we can fill](FilledFilter) from integer keys runs without a filter of its own.
 //!
@@ -46,6 +48,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::operators::filled_filter::FilledFilter;
 use crate::operators::recursion_exec::RecursionExec;
+
+mod own_thread;
+
+pub use own_thread::OwnThreads;
+use own_thread::{Moving, Pairs, may_move};
 
 /// Tells a running plan that nobody wants its rows any more; clones refer to the same plan.
 #[derive(Debug, Clone, Default)]
@@ -134,6 +141,8 @@ pub struct StoppableJoinExec {
     planned: Arc<dyn ExecutionPlan>,
     /// The join that runs.
     join: Arc<dyn ExecutionPlan>,
+    /// Of a nested-loop join.
+    pairs: Option<Arc<Pairs>>,
     stop: Stop,
     start: Start,
 }
@@ -143,7 +152,7 @@ impl StoppableJoinExec {
         let Some(join) = planned.downcast_ref::<NestedLoopJoinExec>() else {
             let filled = planned.downcast_ref().map(FilledFilter::below).transpose()?.flatten();
             let join = filled.unwrap_or_else(|| Arc::clone(&planned));
-            return Ok(Self { planned, join, stop, start });
+            return Ok(Self { planned, join, pairs: None, stop, start });
         };
         let filter = match join.filter() {
             Some(filter) => JoinFilter::new(
@@ -158,7 +167,8 @@ impl StoppableJoinExec {
             }
         };
         let join = NestedLoopJoinExecBuilder::from(join).with_filter(Some(filter)).build()?;
-        Ok(Self { planned, join: Arc::new(join), stop, start })
+        let (join, pairs) = Pairs::of(Arc::new(join))?;
+        Ok(Self { planned, join, pairs: Some(pairs), stop, start })
     }
 }
 
@@ -223,6 +233,7 @@ impl ExecutionPlan for StoppableJoinExec {
         task: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let (schema, stop) = (self.join.schema(), self.stop.clone());
+        let pairs = self.pairs.as_ref().filter(|_| may_move(&task));
         let rows = match self.start {
             Start::AtOnce => self.join.execute(partition, task)?,
             Start::WhenPolled => {
@@ -230,6 +241,10 @@ impl ExecutionPlan for StoppableJoinExec {
                 let rows = stream::once(async move { join.execute(partition, task) }).try_flatten();
                 Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), rows))
             }
+        };
+        let rows: SendableRecordBatchStream = match pairs {
+            Some(pairs) => Box::pin(Moving::new(rows, pairs, partition)),
+            None => rows,
         };
         let rows = rows.map(move |batch| stop.check().and(batch));
         Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(schema, rows))))

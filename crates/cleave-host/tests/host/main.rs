@@ -13,6 +13,7 @@ mod bound_errors;
 mod bounds;
 mod broadcasts;
 mod cached_plans;
+mod cancelled_joins;
 mod check;
 mod comments;
 mod compaction;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cleave_catalog::activity::Act;
 use cleave_catalog::error::{Error, Result};
-use cleave_fragment::{RepeatedStates, Start, StopOnDrop, loops, stoppable_joins};
+use cleave_fragment::{OwnThreads, RepeatedStates, Start, StopOnDrop, loops, stoppable_joins};
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result as EngineResult;
@@ -59,6 +59,7 @@ impl PlannedQuery {
         let fragment_context = self.context.host_fragment_context()?;
         let config = self.state.config().clone().with_extension(fragment_context);
         let config = config.with_extension(Arc::new(RepeatedStates));
+        let config = config.with_extension(Arc::new(OwnThreads));
         let config = self.context.with_batches_of_long_values(config);
         let task = Arc::new(planner::task_of(&self.state, config));
         planner::give_way();

@@ -1,11 +1,15 @@
-//! A stopped join evaluates its condition no more, yields to others, and looks as it was planned.
+//! A stopped join evaluates its condition no more, yields to others, and looks as it was planned. One of many pairs
+//! leaves its thread to others.
 
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
 
 use arrow::array::Int64Array;
 use arrow::datatypes::Field;
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::{JoinSide, JoinType, NullEquality};
+use datafusion_execution::config::SessionConfig;
 use datafusion_expr::{Volatility, create_udf};
 use datafusion_physical_expr::ScalarFunctionExpr;
 use datafusion_physical_expr::expressions::Column;
@@ -50,21 +54,29 @@ fn rows_of(column: Int64Array) -> Arc<dyn ExecutionPlan> {
 fn raising(stop: &Stop) -> (JoinFilter, Arc<AtomicUsize>) {
     let (stop, asked) = (stop.clone(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&asked);
-    let of_pairs = move |_: &[ColumnarValue]| {
+    let filter = asking(move || {
         if count.fetch_add(1, Ordering::Relaxed) == 2 {
             stop.raise();
         }
+    });
+    (filter, asked)
+}
+
+/// A filter that is true for no pair and calls `ask` on each evaluation.
+fn asking(ask: impl Fn() + Send + Sync + 'static) -> JoinFilter {
+    let of_pairs = move |_: &[ColumnarValue]| {
+        ask();
         Ok(ColumnarValue::Scalar(ScalarValue::from(false)))
     };
     let (arguments, result) = (vec![DataType::Int64], DataType::Boolean);
     let function =
-        create_udf("raising", arguments, result, Volatility::Volatile, Arc::new(of_pairs));
+        create_udf("asking", arguments, result, Volatility::Volatile, Arc::new(of_pairs));
     let schema = numbers(0).schema();
     let number: Arc<dyn PhysicalExpr> = Arc::new(Column::new("number", 0));
     let options = Arc::new(ConfigOptions::default());
     let call = ScalarFunctionExpr::try_new(Arc::new(function), vec![number], &schema, options);
     let columns = vec![ColumnIndex { index: 0, side: JoinSide::Left }];
-    (JoinFilter::new(Arc::new(call.unwrap()), columns, schema), asked)
+    JoinFilter::new(Arc::new(call.unwrap()), columns, schema)
 }
 
 #[tokio::test]
@@ -92,6 +104,32 @@ async fn joins_without_a_condition_end_too() {
     let plan = Arc::clone(&plan).reset_state().unwrap();
     stop.raise();
     assert!(plan.execute(0, Arc::default()).unwrap().next().await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn a_join_of_many_pairs_leaves_its_thread_to_others() {
+    let (tell, told) = mpsc::channel();
+    let told = Mutex::new(Some(told));
+    let filter = asking(move || {
+        // The first evaluation waits for this test, whose thread would do it otherwise.
+        if let Some(told) = told.lock().unwrap().take() {
+            told.recv_timeout(Duration::from_secs(20)).expect("the thread of others");
+        }
+    });
+    let (left, right) = (numbers(5000), numbers(1000));
+    let join = NestedLoopJoinExec::try_new(left, right, Some(filter), &JoinType::Left, None);
+    let plan: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
+    let plan = stoppable_joins(&plan, &Stop::default(), Start::WhenPolled).unwrap();
+    let config = SessionConfig::new().with_extension(Arc::new(OwnThreads));
+    let task = Arc::new(TaskContext::default().with_session_config(config));
+    let mut rows = plan.execute(0, task).unwrap();
+    assert!(rows.next().now_or_never().is_none());
+    tell.send(()).unwrap();
+    let mut count = 0;
+    while let Some(batch) = rows.next().await {
+        count += batch.unwrap().num_rows();
+    }
+    assert_eq!(count, 5000, "no row has a match");
 }
 
 /// A join by a key that is the same in all rows of both sides.

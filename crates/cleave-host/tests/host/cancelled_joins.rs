@@ -1,0 +1,27 @@
+//! Tests of statements that end in the midst of a join which could keep every thread busy for minutes.
+
+use std::time::Duration;
+
+use crate::support::{fresh, refused, row, run};
+
+/// Of each row of a side, all of the other are looked at before a row could come.
+const ALL_PAIRS: &str =
+    "FROM generate_series(1, 300000) a(v), generate_series(1, 300000) b(w) WHERE v + w < 0";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_join_of_all_pairs_leaves_a_thread_to_end_it() {
+    let (_directory, database) = fresh().await;
+    let (mut session, mut other) = (database.session(), database.session());
+    run(&mut session, "CREATE TABLE t (a int8)").await;
+    for (threads, sql) in [(1, "SELECT count(*)"), (4, "INSERT INTO t SELECT v")] {
+        let sql = format!("{sql} {ALL_PAIRS}");
+        run(&mut session, &format!("SET threads = {threads}; SET statement_timeout = 200")).await;
+        let error = refused(&mut session, &sql).await;
+        assert_eq!(error.sqlstate(), "57014", "{sql}: {error}");
+        run(&mut session, "RESET statement_timeout").await;
+        assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "0");
+        let dropped = tokio::time::timeout(Duration::from_millis(100), session.run(&sql)).await;
+        assert!(dropped.is_err(), "{sql}");
+        assert_eq!(row(&mut other, "SELECT count(*) FROM generate_series(1, 9)").await, "9");
+    }
+}
