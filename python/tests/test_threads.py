@@ -15,9 +15,27 @@ import pytest
 
 # A query that does not end by itself.
 ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000) a(v), generate_series(1, 1000000) b(w) WHERE v + w = -1"
-# A statement whose operators do not yield keeps its connection busy after Ctrl-C until it ends, so at times one of
-# these waits for hours: CLEAVE_TEST_INTERRUPTS=1 runs them.
-interrupting = pytest.mark.skipif("CLEAVE_TEST_INTERRUPTS" not in os.environ, reason="may wait for very long")
+
+# A test that takes longer fails, in whatever it waits for; so does what it leaves, after so many more seconds each.
+LIMIT, LIMIT_AFTER = 60, 15
+
+
+@pytest.fixture
+def limited():
+    """Ends what a statement that cannot be stopped would keep waiting for hours."""
+
+    def fail(*_):
+        raise TimeoutError("a statement was not stopped")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT, LIMIT_AFTER)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+# Before the connections, so that closing them is limited too.
+interrupting = pytest.mark.usefixtures("limited")
 
 
 def python(text, *arguments, **options):
@@ -61,7 +79,7 @@ def test_a_running_statement_leaves_the_lock_to_others_and_stops_by_ctrl_c(conne
         time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGINT)
 
-    thread = threading.Thread(target=interrupt)
+    thread = threading.Thread(target=interrupt, daemon=True)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
         connection.execute(ENDLESS).fetchall()
