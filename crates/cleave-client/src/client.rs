@@ -107,8 +107,8 @@ impl Client {
     /// The statement has ended, or its first rows are there, when this returns.
     ///
     /// # Errors
-    /// [`ClientError::Usage`] for a COPY from or to this client, [`ClientError::Busy`] while an earlier answer is
-    /// held, and errors of the statement.
+    /// [`ClientError::Usage`] for a COPY from or to this client, [`ClientError::ParameterCount`],
+    /// [`ClientError::Busy`] while an earlier answer is held, and errors of the statement.
     pub async fn run(&mut self, sql: &str, parameters: &[Value]) -> Result<Answer, ClientError> {
         let mut connection = self.free()?;
         connection.settle().await?;
@@ -135,7 +135,7 @@ impl Client {
     /// the statement leaves open.
     ///
     /// # Errors
-    /// [`ClientError::Usage`] for a row with another number of values; the first error of a statement.
+    /// [`ClientError::ParameterCount`] for a row with another number of values; the first error of a statement.
     pub async fn run_many(&mut self, sql: &str, rows: &[Vec<Value>]) -> Result<u64, ClientError> {
         let Some(first) = rows.first() else { return Ok(0) };
         let mut connection = self.free()?;
@@ -345,11 +345,10 @@ impl fmt::Debug for Client {
 
 fn check_count(values: &[Value], types: &[u32]) -> Result<(), ClientError> {
     let (given, wanted) = (values.len(), types.len());
-    if given == wanted {
-        return Ok(());
+    match given == wanted {
+        true => Ok(()),
+        false => Err(ClientError::ParameterCount { wanted, given }),
     }
-    let message = format!("the statement has {wanted} parameters, and {given} values came");
-    Err(ClientError::Usage(message))
 }
 
 /// Appends an Execute of the unnamed portal, with all its rows.

@@ -9,6 +9,14 @@ pub enum ClientError {
     /// A URL, a file that it names, or a call is wrong: correct it.
     #[error("{0}")]
     Usage(String),
+    /// Not as many values came as the statement has parameters: correct the call.
+    #[error("the statement has {wanted} parameters, and {given} values came")]
+    ParameterCount {
+        /// Parameters of the statement.
+        wanted: usize,
+        /// Values.
+        given: usize,
+    },
     /// The server cannot be reached: start it, or correct its address.
     #[error("cannot reach {place}: {source}")]
     Unreachable {
@@ -61,7 +69,8 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The SQLSTATE: the server's, or that of PostgreSQL's own libraries for what fails on this side.
+    /// The SQLSTATE: the server's, or one of the SQL standard or of PostgreSQL's own libraries for what fails on this
+    /// side.
     #[must_use]
     pub fn sqlstate(&self) -> &str {
         match self {
@@ -72,6 +81,7 @@ impl ClientError {
             Self::Protocol(_) => "08P01",
             Self::Value { .. } => "22003",
             Self::Stream(_) => "58030",
+            Self::ParameterCount { .. } => "07001",
             Self::Usage(_) | Self::Busy => "HY000",
         }
     }

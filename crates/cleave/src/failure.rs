@@ -53,6 +53,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Usage(message) => Self::Usage(message),
+            ClientError::ParameterCount { .. } => Self::Usage(error.to_string()),
             error => Self::Server(error),
         }
     }
