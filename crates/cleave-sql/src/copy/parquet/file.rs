@@ -219,6 +219,13 @@ impl ParquetFile {
 }
 
 impl ParquetRows {
+    /// Reads on in batches of so many rows, whatever their size.
+    #[cfg(test)]
+    pub(super) fn in_batches_of(&mut self, batch_rows: usize) -> Result<()> {
+        self.batch_rows = batch_rows;
+        self.begin()
+    }
+
     /// Continues behind the rows returned so far, in batches of `batch_rows`.
     fn begin(&mut self) -> Result<()> {
         let metadata = &self.file.metadata;
