@@ -476,7 +476,7 @@ impl ResultRows {
     /// The same once the first of them are computed, or the error of computing these.
     pub(super) async fn begun(mut self) -> Result<Self> {
         if self.ahead.is_empty() && !matches!(self.source, Source::Made(..)) {
-            let first = self.next_uncounted().await?;
+            let first = Box::pin(self.next_uncounted()).await?;
             self.ahead.extend(first);
         }
         Ok(self)
@@ -516,26 +516,24 @@ impl ResultRows {
     }
 
     /// The same without telling who counts them: rows that are computed ahead are given later.
-    fn next_uncounted(&mut self) -> BoxFuture<'_, Result<Option<RecordBatch>>> {
-        Box::pin(async move {
-            if let Some(batch) = self.ahead.pop_front() {
-                return Ok(Some(batch));
-            }
-            self.charge = None;
-            match &mut self.source {
-                Source::Made(batches, _) => Ok(batches.pop_front()),
-                Source::Running(running) => running.next().await,
-                Source::Elsewhere { batches, task, .. } => match batches.recv().await {
-                    Some(batch) => batch.map(Some),
-                    // The channel also closes if the task breaks off: these are then not all rows.
-                    None => {
-                        task.join_next().await.map_or(Ok(()), tasks::joined)?;
-                        Ok(None)
-                    }
-                },
-                Source::Cursor { cursor, left } => cursor.lock().await.next(left).await,
-            }
-        })
+    async fn next_uncounted(&mut self) -> Result<Option<RecordBatch>> {
+        if let Some(batch) = self.ahead.pop_front() {
+            return Ok(Some(batch));
+        }
+        self.charge = None;
+        match &mut self.source {
+            Source::Made(batches, _) => Ok(batches.pop_front()),
+            Source::Running(running) => running.next().await,
+            Source::Elsewhere { batches, task, .. } => match batches.recv().await {
+                Some(batch) => batch.map(Some),
+                // The channel also closes if the task breaks off: these are then not all rows.
+                None => {
+                    task.join_next().await.map_or(Ok(()), tasks::joined)?;
+                    Ok(None)
+                }
+            },
+            Source::Cursor { cursor, left } => cursor.lock().await.next(left).await,
+        }
     }
 }
 
