@@ -2,7 +2,8 @@
 //! and whoever waits for the statement reads, from any thread.
 //!
 //! A unit is a morsel of a scan, a chunk of an index build or a byte of a file; a statement has mostly one kind. A scan
-//! is known once it has begun. What only a device hands out is counted as far as the host is told.
+//! is known once it has begun. What only a device hands out is counted as far as it has answered, and never for more
+//! than it was given.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! How far a statement is: what a session's handle reads when it has ended.
 
-use crate::support::{batches, fresh, numbered, run};
+use crate::support::{batches, fresh, numbered, rows, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scans_index_builds_and_files_are_counted_to_their_end() {
@@ -25,4 +25,22 @@ async fn scans_index_builds_and_files_are_counted_to_their_end() {
     }
     progress.begin();
     assert_eq!(progress.read(), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_device_runs_alone_is_counted_to_its_end() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    session.load("t", batches(vec![numbered(0..20_000)]), None).await.unwrap();
+    let progress = session.progress();
+    for split in ["h0", "ndp"] {
+        run(&mut session, &format!("SET split = {split}")).await;
+        progress.begin();
+        let sql = "EXPLAIN ANALYZE SELECT id, note FROM t WHERE note LIKE '%7%'";
+        let plan = rows(&mut session, sql).await.join("\n");
+        let (done, all) = progress.read();
+        assert!(plan.contains("on device") && !plan.contains("ran on the host: "), "{plan}");
+        assert!(all > 0 && done == all, "{split}: {done} of {all}");
+    }
 }

@@ -34,6 +34,7 @@ use futures::future::{Either, select};
 
 use super::feeding::{Feeding, OpenFilters};
 use super::figures::FragmentFigures;
+use super::followed::Followed;
 use super::fragment_exec::{
     FragmentExec, FragmentPart, Run, external, fault, is_of_a_copy, never_prepared,
 };
@@ -238,6 +239,7 @@ impl FragmentExec {
         let is_followed = shares || recall.is_some();
         let streamed =
             if is_followed { morsels.last().cloned().unwrap_or_default() } else { Vec::new() };
+        let morsel_count = morsels.last().map_or(0, Vec::len);
         let silent = || {
             let why = format!("device \"{}\" does not answer", at.name());
             Ok(Err(Refusal { why, is_of_one_copy: true }))
@@ -266,24 +268,29 @@ impl FragmentExec {
         let beginning = Box::pin(DeviceRun::begin(device, &link, (request, grants), spill));
         let Some(begun) = unless_silent(at, is_last, beginning).await else { return silent() };
         match begun {
-            Ok(stream) => {
+            Ok(mut stream) => {
                 let run = stream.header();
                 let shares = shares && !stream.has_space();
                 let watch = recall.filter(|_| !stream.has_space()).and_then(|recall| {
                     let (input, _) = inputs.last()?;
                     let (device, link) = (Arc::clone(device), Arc::clone(&link));
                     let streamed = (*input, streamed.clone());
-                    // Where the host may take part too, that counts.
-                    let progress = (!shares).then(|| self.progress());
-                    Some(Stealing::new(device, link, run, streamed, recall, 1, progress))
+                    Some(Stealing::new(device, link, run, streamed, recall, 1, None))
                 });
                 let helper = shares.then(|| {
                     let inputs = inputs.to_vec();
                     self.helper(prepared, part, (Arc::clone(&link), run), inputs, streamed, task)
                 });
+                let helper = helper.flatten();
+                // Where the host may take part, that counts.
+                if let (None, Some((input, _))) = (&helper, inputs.last()) {
+                    let (device, link) = (Arc::clone(device), Arc::clone(&link));
+                    let streamed = (*input, morsel_count);
+                    stream.follow(Followed::new(device, link, run, streamed, self.progress()));
+                }
                 let (own, open) = (Arc::clone(device), &prepared.open);
                 let feeding = Feeding::new(own, Arc::clone(&link), run, open);
-                let by_host = (helper.flatten(), watch);
+                let by_host = (helper, watch);
                 let kept = match device.mode() {
                     AttachMode::Embedded => (None, None),
                     _ => {

@@ -3,12 +3,13 @@
 //! [`fragment_exec`] is the plan node above a cut. It sends a [`prepared_fragment`] to each device that has a part of
 //! the pages ([`beginning`]), of a mirror perhaps to [several copies](dividing), with the [`sent_rows`] that its joins
 //! need from elsewhere, and takes the rows of a [`shared_run`]. Meanwhile the host may be [`stealing`] morsels, for
-//! itself and for devices of other nodes, and [`feeding`] the run tightened filters; [`spill_space`] is where fragments
-//! that outgrow their memory spill; [`figures`] are measured on the way. A run that is lost is made again on the host
-//! without its [`given_rows`]; where that cannot be, it has [`held_rows`]. Queries of a batch ask for
-//! [`memory_share`]s. Pages may lie on other devices than the one that runs a fragment: their [`homes`], which it reads
-//! as their [`peers`] if they are of other nodes. Fragments may send their rows to devices that join or group them, and
-//! not to the host: [`exchanges`]; or to an engine of their node that merges them first: [`gathering`].
+//! itself and for devices of other nodes, and [`feeding`] the run tightened filters; a run of which it takes nothing is
+//! [`followed`]; [`spill_space`] is where fragments that outgrow their memory spill; [`figures`] are measured on the
+//! way. A run that is lost is made again on the host without its [`given_rows`]; where that cannot be, it has
+//! [`held_rows`]. Queries of a batch ask for [`memory_share`]s. Pages may lie on other devices than the one that runs a
+//! fragment: their [`homes`], which it reads as their [`peers`] if they are of other nodes. Fragments may send their
+//! rows to devices that join or group them, and not to the host: [`exchanges`]; or to an engine of their node that
+//! merges them first: [`gathering`].
 //!
 //! A query that is one fragment as a whole ([`whole_fragment`]) may get a root that writes pages or
 //! locks rows: for [`changing`] rows, [`inserting`] or [`locking`] them. Rows that change may be [`found_rows`] of the
@@ -22,6 +23,7 @@ mod dividing;
 pub mod exchanges;
 mod feeding;
 pub mod figures;
+mod followed;
 pub mod found_rows;
 pub mod fragment_exec;
 pub mod gathering;

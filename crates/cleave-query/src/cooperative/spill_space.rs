@@ -23,6 +23,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use cleave_engine::device::{Claim, ClaimedRun, Device};
 
+use super::followed::Followed;
 use super::peers::PeerGrants;
 
 /// Blocks that are asked for at first, for each that the fragment reads: pages are compressed, spilled rows are not.
@@ -42,6 +43,8 @@ pub(crate) struct DeviceRun {
     again: Option<Again>,
     /// What other devices let it have, as long as it runs.
     _grants: PeerGrants,
+    /// Counts what it has begun, if nobody else does.
+    followed: Option<Box<Followed>>,
     waited: Duration,
 }
 
@@ -85,6 +88,7 @@ impl DeviceRun {
             run: Run::Over,
             again,
             _grants: grants,
+            followed: None,
             waited: Duration::ZERO,
         };
         match begun.link.execute(request).await {
@@ -102,6 +106,11 @@ impl DeviceRun {
         self.header
     }
 
+    /// Counts what it has begun by `followed`, which is of this run.
+    pub(super) fn follow(&mut self, followed: Followed) {
+        self.followed = Some(Box::new(followed));
+    }
+
     /// Whether it has space to put rows aside.
     pub(crate) fn has_space(&self) -> bool {
         matches!(self.run, Run::WithSpace(_))
@@ -109,22 +118,30 @@ impl DeviceRun {
 
     /// As [`RunStream::next`]. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<Option<RecordBatch>, LinkError> {
-        let batch = match &mut self.run {
-            Run::Plain(stream) => stream.next().await?,
-            Run::WithSpace(run) => run.next().await?,
-            Run::Over => None,
+        let run = &mut self.run;
+        let next = async move {
+            match run {
+                Run::Plain(stream) => stream.next().await,
+                Run::WithSpace(run) => run.next().await,
+                Run::Over => Ok(None),
+            }
+        };
+        let batch = match &mut self.followed {
+            Some(followed) => followed.beside(next).await?,
+            None => next.await?,
         };
         self.again = None;
+        if let (None, Some(followed), Some(kept)) =
+            (&batch, &mut self.followed, self.run.report().map(|report| report.kept))
+        {
+            followed.ended(kept);
+        }
         Ok(batch)
     }
 
     /// As [`RunStream::report`].
     pub(crate) fn report(&self) -> Option<&RunReport> {
-        match &self.run {
-            Run::Plain(stream) => stream.report(),
-            Run::WithSpace(run) => run.report(),
-            Run::Over => None,
-        }
+        self.run.report()
     }
 
     /// Time that the host has waited for slots, of all runs.
@@ -178,6 +195,9 @@ impl DeviceRun {
             request.reserved = vec![extent];
             request.extensible = true;
             self.header = request.header;
+            if let Some(followed) = &mut self.followed {
+                followed.follow(self.header);
+            }
             let (link, schema) = (&self.link, &self.schema);
             match ClaimedRun::begin(claim, link, request, schema, block_count_max).await {
                 Ok(run) => {
@@ -186,6 +206,16 @@ impl DeviceRun {
                 }
                 Err(failed) => error = failed,
             }
+        }
+    }
+}
+
+impl Run {
+    fn report(&self) -> Option<&RunReport> {
+        match self {
+            Self::Plain(stream) => stream.report(),
+            Self::WithSpace(run) => run.report(),
+            Self::Over => None,
         }
     }
 }

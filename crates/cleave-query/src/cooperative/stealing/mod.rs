@@ -224,6 +224,7 @@ impl Stealing {
         let mut state = self.lock();
         let own = state.part.answered(Lease { begun: kept, kept });
         state.taken.add(own);
+        self.count_device(&mut state);
         state.over = true;
     }
 
@@ -313,10 +314,8 @@ impl Stealing {
         state.stalled = stall.saturating_sub(stall_before).as_secs_f64() / passed;
         let own = state.part.answered(lease);
         state.taken.add(own);
+        self.count_device(&mut state);
         let begun = state.part.lease.begun;
-        let more = begun.saturating_sub(state.counted);
-        state.counted += more;
-        self.count(&mut state, more);
         if begun > 0 {
             state.streams.get_or_insert((begun, now));
         }
@@ -334,6 +333,13 @@ impl Stealing {
             self.count(&mut state, 1);
         }
         self.morsel(place)
+    }
+
+    /// Counts morsels that the device has begun.
+    fn count_device(&self, state: &mut SharedMorsels) {
+        let more = state.part.lease.begun.saturating_sub(state.counted);
+        state.counted += more;
+        self.count(state, more);
     }
 
     /// Counts morsels that were begun.
