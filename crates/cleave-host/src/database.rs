@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use cleave_catalog::error::Result;
 use cleave_engine::write::resync::resync_stale;
+use cleave_fragment::progress::Progress;
 use cleave_query::query_engine::QueryEngine;
 use cleave_replica::backup;
 use cleave_replica::backup::BackupSummary;
@@ -66,7 +67,19 @@ impl Database {
     /// [`StorageError::BackupPlace`](cleave_catalog::storage_error::StorageError::BackupPlace) for a folder that holds
     /// anything else; errors of reading and writing.
     pub fn backup<'a>(&'a self, target: &'a Path) -> BoxFuture<'a, Result<BackupSummary>> {
-        Box::pin(backup::take(self, target))
+        self.backup_counted(target, Progress::default())
+    }
+
+    /// As [`backup`](Self::backup); `progress` counts the bytes of its pages.
+    ///
+    /// # Errors
+    /// As [`backup`](Self::backup).
+    pub fn backup_counted<'a>(
+        &'a self,
+        target: &'a Path,
+        progress: Progress,
+    ) -> BoxFuture<'a, Result<BackupSummary>> {
+        Box::pin(backup::take(self, target, progress))
     }
 
     /// Checks the database at its last commit. Sessions may go on using the database meanwhile.

@@ -706,7 +706,8 @@ impl Session {
                 Ok(Outcome::done(tag))
             }
             Statement::System(statement) => {
-                Box::pin(system::run(&self.database, statement)).await?;
+                let progress = self.progress();
+                Box::pin(system::run(&self.database, statement, progress)).await?;
                 Ok(Outcome::done(tag))
             }
             Statement::Device(statement) => {

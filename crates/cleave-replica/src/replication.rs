@@ -12,6 +12,7 @@ use cleave_engine::storage_engine::catalog_edit::{CatalogEdit, Logged};
 use cleave_engine::storage_engine::log_keeper::{LogKeeper, LoggedPage, RecordPages};
 use cleave_engine::storage_engine::{Engine, OpenOptions};
 use cleave_engine::write::insert::TableChange;
+use cleave_fragment::progress::Progress;
 use cleave_txn::{LogError, Wal};
 
 use crate::archive::{self, Archive};
@@ -65,8 +66,22 @@ pub async fn restore_until(
     options: &OpenOptions,
     wanted: &PointInTime,
 ) -> Result<Reached> {
+    restore_until_counted(from, directory, options, wanted, &Progress::default()).await
+}
+
+/// As [`restore_until`]; `progress` counts the bytes of the backup's pages that are written.
+///
+/// # Errors
+/// As above.
+pub async fn restore_until_counted(
+    from: &Path,
+    directory: &Path,
+    options: &OpenOptions,
+    wanted: &PointInTime,
+    progress: &Progress,
+) -> Result<Reached> {
     let keeper = Arc::new(Replication::default());
-    Box::pin(backup::restore_until(from, directory, options, wanted, keeper)).await
+    Box::pin(backup::restore_until(from, directory, options, wanted, keeper, progress)).await
 }
 
 /// As [`backup::rebuild::rebuild`]: the restored database is opened with its archive and its replicas.

@@ -85,7 +85,8 @@ async fn locked(
     }
     let needed = Needed::by_now(database);
     system::checkpoint(database).await?;
-    let wanted = Rebuild { lost, tables, targets, backup, archive, needed };
+    let progress = session.progress();
+    let wanted = Rebuild { lost, tables, targets, backup, archive, needed, progress };
     Box::pin(replication::rebuild(database, &wanted)).await
 }
 

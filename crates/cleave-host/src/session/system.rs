@@ -9,6 +9,7 @@ use cleave_catalog::catalog::rebalance::Rebalance;
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::storage_engine::commit::Changes;
+use cleave_fragment::progress::Progress;
 use cleave_replica::archive;
 use cleave_replica::log_replica;
 use cleave_sql::statement::parse::SystemStatement;
@@ -23,11 +24,17 @@ const VERSION_RETENTION: &str = "version_retention";
 /// A month.
 const RETENTION_S_MAX: u32 = 31 * 86_400;
 
-/// Runs a statement about the database as a whole.
-pub(super) async fn run(database: &Arc<Database>, statement: SystemStatement) -> Result<()> {
+/// Runs a statement about the database as a whole, which `progress` counts.
+pub(super) async fn run(
+    database: &Arc<Database>,
+    statement: SystemStatement,
+    progress: Progress,
+) -> Result<()> {
     match statement {
         SystemStatement::Alter { name, value } => alter(database, &name, value).await,
-        SystemStatement::Backup { target } => database.backup(&target).await.map(drop),
+        SystemStatement::Backup { target } => {
+            database.backup_counted(&target, progress).await.map(drop)
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::support::{batches, fresh, numbered, rows, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scans_index_builds_and_files_are_counted_to_their_end() {
+async fn scans_index_builds_files_and_backups_are_counted_to_their_end() {
     let (directory, database) = fresh().await;
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text); SET split = host").await;
@@ -12,10 +12,12 @@ async fn scans_index_builds_and_files_are_counted_to_their_end() {
     let file = directory.path().join("rows.csv");
     std::fs::write(&file, "100001,one\n100002,two\n").unwrap();
     let copy = format!("COPY t FROM '{}'", file.display());
+    let backup = format!("BACKUP TO '{}'", directory.path().join("backup").display());
     for (sql, total) in [
         ("SELECT count(*) FROM t WHERE note LIKE '%7%'", None),
         ("CREATE INDEX t_note ON t (note)", None),
         (copy.as_str(), Some(22)),
+        (backup.as_str(), None),
     ] {
         progress.begin();
         run(&mut session, sql).await;

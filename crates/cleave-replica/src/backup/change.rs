@@ -29,6 +29,7 @@ use cleave_engine::log::{Committed, Replaced};
 use cleave_engine::storage_engine::Engine;
 use cleave_engine::storage_engine::catalog_edit::{CatalogEdit, segments};
 use cleave_engine::storage_engine::commit::Changes;
+use cleave_fragment::progress::Progress;
 use cleave_media::{BLOCK_SIZE, BlockAddress, Clock, SystemClock, files};
 use cleave_store::SegmentDirectory;
 use prost::Message;
@@ -74,7 +75,9 @@ pub async fn copy(
     }
     files::create_directories(log).map_err(|error| Error::io("create", log, error))?;
     prepare_place(&target, |_| false)?;
-    copied(database, &changed, SystemClock.wall(), &target).await?.write(&target)?;
+    let uncounted = Progress::default();
+    let copied = copied(database, &changed, SystemClock.wall(), &target, &uncounted).await?;
+    copied.write(&target)?;
     files::sync_directory(log).map_err(|error| Error::io("sync", log, error))?;
     let replaced = Replaced {
         tables: next.table_ids().collect(),

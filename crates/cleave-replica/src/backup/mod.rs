@@ -39,7 +39,7 @@ use cleave_media::files;
 pub use backup_manifest::{BackupSummary, check_backup};
 pub use replay::{PointInTime, Reached, Until};
 pub use restore::{MARK, check_restored, embedded_entry, finish};
-pub use restore::{restore, restore_until};
+pub use restore::{restore, restore_counted, restore_until};
 pub use take::take;
 
 use cleave_catalog::error::{Error, Result};

@@ -11,6 +11,7 @@ use cleave_catalog::error::{Error, Result};
 use cleave_catalog::tasks::{blocking, joined};
 use cleave_engine::device::Device;
 use cleave_engine::device::whole_pages::whole_page;
+use cleave_fragment::progress::Progress;
 use cleave_media::files::{self, FileWriter};
 use cleave_media::{BLOCK_SIZE, BlockAddress};
 use cleave_store::{PageRef, SegmentDirectory};
@@ -32,14 +33,16 @@ pub(super) struct PageFile {
     bytes_written: u64,
     block_count: u64,
     pieces: Vec<u32>,
+    /// Counts the bytes of the pages where they come from.
+    progress: Progress,
 }
 
 impl PageFile {
-    /// An empty one in `folder`.
+    /// An empty one in `folder`; `progress` counts the bytes that are copied, as they lie on the devices.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(super) fn create(folder: &Path) -> Result<Self> {
+    pub(super) fn create(folder: &Path, progress: Progress) -> Result<Self> {
         let path = folder.join(PAGES);
         let writer = files::create(&path).map_err(|error| Error::io("create", &path, error))?;
         Ok(Self {
@@ -49,6 +52,7 @@ impl PageFile {
             bytes_written: 0,
             block_count: 0,
             pieces: Vec::new(),
+            progress,
         })
     }
 
@@ -79,6 +83,7 @@ impl PageFile {
                 // As many as there are pages.
                 let Some(copied) = reads.next().await else { break };
                 let (copied, bytes) = copied?;
+                self.progress.advance(page.extent.bytes() as u64);
                 *page = copied;
                 page.extent.start = self.append(&bytes).await?;
             }

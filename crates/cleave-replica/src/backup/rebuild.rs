@@ -26,6 +26,7 @@ use cleave_engine::device::Device;
 use cleave_engine::storage_engine::Engine;
 use cleave_engine::storage_engine::log_keeper::LogKeeper;
 use cleave_engine::write::rebuild_tablets::{self, reserve_segments};
+use cleave_fragment::progress::Progress;
 
 use super::backup_manifest::BackupManifest;
 use super::replay::{PointInTime, Until};
@@ -46,6 +47,8 @@ pub struct Rebuild {
     pub archive: PathBuf,
     /// What the archive must have.
     pub needed: Needed,
+    /// Counts the bytes of the backup that are restored.
+    pub progress: Progress,
 }
 
 /// How far the commits go that a rebuild must not lose.
@@ -105,6 +108,7 @@ async fn from_folder(
         &engine.options_beside(),
         (&end, segment_first),
         keeper,
+        &wanted.progress,
     )
     .await?;
     let found = (reached.log_end, restored.catalog().upkeep.unlogged_commit);

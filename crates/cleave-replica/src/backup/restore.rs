@@ -27,6 +27,7 @@ use cleave_engine::storage_engine::{
     EMBEDDED_DEVICE_NAME, Engine, OpenOptions, SPILLS, catalog_edit,
 };
 use cleave_fragment::link::AttachMode;
+use cleave_fragment::progress::Progress;
 use cleave_media::{BLOCK_SIZE, files};
 use cleave_store::SegmentDirectory;
 
@@ -49,13 +50,26 @@ pub async fn restore(
     directory: &Path,
     options: &OpenOptions,
 ) -> Result<BackupSummary> {
+    restore_counted(backup, directory, options, &Progress::default()).await
+}
+
+/// As [`restore`]; `progress` counts the bytes of the pages that are written.
+///
+/// # Errors
+/// As [`restore`].
+pub async fn restore_counted(
+    backup: &Path,
+    directory: &Path,
+    options: &OpenOptions,
+    progress: &Progress,
+) -> Result<BackupSummary> {
     let backup_manifest = Arc::new(BackupManifest::read(backup)?);
-    place(backup, &backup_manifest, directory, options).await?;
+    place(backup, &backup_manifest, directory, options, progress).await?;
     finish(directory)?;
     Ok(backup_manifest.summary())
 }
 
-/// As [`restore`], and then redoes what an archived log has behind the backup.
+/// As [`restore_counted`], and then redoes what an archived log has behind the backup.
 ///
 /// # Errors
 /// As [`restore`]; [`StorageError::PointInTime`]; [`StorageError::Log`] for a log that lacks files or is damaged.
@@ -65,10 +79,12 @@ pub async fn restore_until(
     options: &OpenOptions,
     wanted: &PointInTime,
     keeper: Arc<dyn LogKeeper>,
+    progress: &Progress,
 ) -> Result<Reached> {
     let backup_manifest = Arc::new(BackupManifest::read(backup)?);
+    let wanted = (wanted, 0);
     let (database, reached) =
-        replayed(backup, &backup_manifest, directory, options, (wanted, 0), keeper).await?;
+        replayed(backup, &backup_manifest, directory, options, wanted, keeper, progress).await?;
     drop(database);
     finish(directory)?;
     Ok(reached)
@@ -85,9 +101,10 @@ pub(super) async fn replayed(
     options: &OpenOptions,
     (wanted, segment_first): (&PointInTime, u32),
     keeper: Arc<dyn LogKeeper>,
+    progress: &Progress,
 ) -> Result<(Arc<Engine>, Reached)> {
     wanted.until.check(backup_manifest)?;
-    place(backup, backup_manifest, directory, options).await?;
+    place(backup, backup_manifest, directory, options, progress).await?;
     let database = Engine::open(directory, options.clone(), keeper).await?;
     let reached = replay(&database, backup_manifest, wanted, segment_first).await?;
     Ok((database, reached))
@@ -99,6 +116,7 @@ async fn place(
     backup_manifest: &Arc<BackupManifest>,
     directory: &Path,
     options: &OpenOptions,
+    progress: &Progress,
 ) -> Result<()> {
     let mut state = backup_manifest.state(backup)?;
     let ours = |name: &str| {
@@ -131,7 +149,7 @@ async fn place(
         let nothing = CatalogState { tables: BTreeMap::new(), ..state.clone() };
         let incarnation = Some(storage_engine::draw_incarnation()?);
         let device = storage_engine::attach(&nothing, incarnation, entry, directory, &embedded)?;
-        write_pages(backup, backup_manifest, Arc::new(device)).await?;
+        write_pages(backup, backup_manifest, Arc::new(device), progress).await?;
     }
     let sealed: Vec<Arc<SegmentDirectory>> =
         catalog_edit::segments(&state).filter(|segment| segment.sealed).map(Arc::clone).collect();
@@ -186,7 +204,9 @@ async fn write_pages(
     backup: &Path,
     backup_manifest: &Arc<BackupManifest>,
     device: Arc<Device>,
+    progress: &Progress,
 ) -> Result<()> {
+    progress.expect(backup_manifest.block_count.saturating_mul(BLOCK_SIZE as u64));
     debug_assert_eq!(device.mode(), AttachMode::Embedded, "the only device of a new database");
     let claim = Arc::new(Claim::new(device));
     let pieces = Arc::new(Pieces::open(backup)?);
@@ -203,6 +223,7 @@ async fn write_pages(
         if extent.start.0 != index as u64 * u64::from(PIECE_BLOCKS) {
             return Err(damaged(backup, "its pages cannot be placed as they were"));
         }
+        progress.advance(bytes.len() as u64);
         let writing = claim.begin_write(extent.start, bytes);
         // One is written while the next is read.
         if let Some(before) = last.replace(writing) {

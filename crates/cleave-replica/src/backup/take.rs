@@ -9,9 +9,11 @@ use cleave_catalog::catalog::{CatalogState, DeviceId, manifest, proto};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::StorageError;
 use cleave_engine::storage_engine;
+use cleave_engine::storage_engine::catalog_edit;
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::storage_engine::commit::Changes;
 use cleave_engine::storage_engine::{EMBEDDED_DEVICE_NAME, Engine};
+use cleave_fragment::progress::Progress;
 use cleave_media::{Clock, SystemClock};
 use cleave_store::SegmentDirectory;
 use prost::Message;
@@ -21,12 +23,16 @@ use super::pages::PageFile;
 use super::{BACKUP_MANIFEST, CATALOG, PAGES, STATISTICS, USERS, only_for_owner, prepare_place};
 
 /// Writes a backup of `database`, as it is now, into the folder `target`, which is created, empty, or has what an
-/// interrupted backup left.
+/// interrupted backup left. `progress` counts the bytes of its pages.
 ///
 /// # Errors
 /// [`StorageError::BackupPlace`]; [`StorageError::DamagedTable`] and [`StorageError::DamagedIndex`] for parts that
 /// cannot be read; those of devices; [`Error::Io`]. There is no backup manifest then, and the database is as it was.
-pub async fn take(database: &Arc<Engine>, target: &Path) -> Result<BackupSummary> {
+pub async fn take(
+    database: &Arc<Engine>,
+    target: &Path,
+    progress: Progress,
+) -> Result<BackupSummary> {
     let ours = |name: &str| {
         let kept = [CATALOG, PAGES, STATISTICS, USERS, "backup_manifest.new", "lock"];
         kept.contains(&name)
@@ -50,13 +56,13 @@ pub async fn take(database: &Arc<Engine>, target: &Path) -> Result<BackupSummary
     let state = database.commit(Changes::checkpoint(edit)).await?.state;
     let made_at_us = SystemClock.wall();
     database.harden(state.log_end).await?;
-    let mut backup_manifest = copied(database, &state, made_at_us, target).await?;
+    let mut backup_manifest = copied(database, &state, made_at_us, target, &progress).await?;
     copy_files(database, &state, target, &mut backup_manifest)?;
     backup_manifest.write(target)?;
     Ok(backup_manifest.summary())
 }
 
-/// Copies the tables of `state` into `target`; returns what completes it to a backup.
+/// Copies the tables of `state` into `target`, whose bytes `progress` counts; returns what completes it to a backup.
 ///
 /// # Errors
 /// As [`take`].
@@ -65,10 +71,13 @@ pub(super) async fn copied(
     state: &CatalogState,
     made_at_us: i64,
     target: &Path,
+    progress: &Progress,
 ) -> Result<BackupManifest> {
     check_whole(state)?;
+    let pages = catalog_edit::segments(state).flat_map(|segment| segment.page_refs());
+    progress.expect(pages.map(|page| page.extent.bytes() as u64).sum());
     let mut manifest = manifest::message(&CatalogState { files: BTreeMap::new(), ..state.clone() });
-    let mut pages = PageFile::create(target)?;
+    let mut pages = PageFile::create(target, progress.clone())?;
     for (message, table) in manifest.tables.iter_mut().zip(state.tables()) {
         let copied = copy_table(database, message, &mut pages).await;
         copied.map_err(|error| of_table(&table.schema.name, error))?;

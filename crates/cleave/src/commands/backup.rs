@@ -1,16 +1,18 @@
 //! `cleave backup` writes a consistent snapshot of a database into a folder; `cleave restore` makes a database of one.
 //!
-//! The result goes to standard output. Exit codes: 0 done, 1 the command line or a folder that it names is wrong, 2 the
-//! database cannot be opened, 3 the backup failed.
+//! The result goes to standard output; how far it is goes to standard error, if that is a terminal. Exit codes: 0 done,
+//! 1 the command line or a folder that it names is wrong, 2 the database cannot be opened, 3 the backup failed.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use cleave_fragment::progress::Progress;
 use cleave_host::backup::{self, BackupSummary, PointInTime, Reached, Until};
 use cleave_host::check::{CheckOptions, check};
 use cleave_host::replication;
 
+use super::progress::with_bar;
 use crate::arguments::Place;
 use crate::failure::Failure;
 use crate::open::{self, Create};
@@ -62,7 +64,8 @@ pub(crate) async fn run(options: &BackupOptions, place: &Place) -> Result<(), Fa
         return Err(Failure::Usage("which database, and where to?".to_owned()));
     };
     let database = open::open_directory(directory, Create::Never, place.memory()).await?;
-    let made = database.backup(target).await;
+    let counts = Progress::default();
+    let made = with_bar(&counts, database.backup_counted(target, counts.clone())).await;
     let closed = database.checkpoint().await;
     let summary = made.map_err(Failure::Sql)?;
     closed.map_err(Failure::Sql)?;
@@ -73,16 +76,19 @@ pub(crate) async fn run(options: &BackupOptions, place: &Place) -> Result<(), Fa
 pub(crate) async fn restore(options: &RestoreOptions, place: &Place) -> Result<(), Failure> {
     let open = open::open_options(Create::Never, place.memory());
     let (from, to) = (&options.backup, &options.database);
+    let counts = Progress::default();
     let said = match &options.archive {
         None => {
-            let summary = backup::restore(from, to, &open).await.map_err(Failure::Open)?;
+            let restored = Box::pin(backup::restore_counted(from, to, &open, &counts));
+            let summary = with_bar(&counts, restored).await.map_err(Failure::Open)?;
             format!("restored from {}: {summary}", from.display())
         }
         Some(archive) => {
             let commit = options.until_commit.map(Until::Commit);
             let until = options.until.or(commit).unwrap_or(Until::End);
             let wanted = PointInTime { archive: archive.clone(), until };
-            let restored = Box::pin(replication::restore_until(from, to, &open, &wanted)).await;
+            let restored = replication::restore_until_counted(from, to, &open, &wanted, &counts);
+            let restored = with_bar(&counts, Box::pin(restored)).await;
             reached(from, &restored.map_err(Failure::Open)?)
         }
     };

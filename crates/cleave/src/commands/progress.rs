@@ -1,10 +1,42 @@
-//! Progress of a load: a bar on a terminal, and one line at the end everywhere.
+//! Progress of a load: a bar on a terminal, and one line at the end everywhere; and the bar of a backup or a restore.
 
 use std::io::{IsTerminal, Write};
+use std::pin::pin;
 use std::time::Duration;
 
+use cleave_fragment::progress::Progress as Counts;
+use cleave_fragment::waiting;
 use cleave_media::Stopwatch;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Time from one look at the counts of a backup to the next.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What `work` gives, whose bytes `counts` has; a bar on standard error shows them, if that is a terminal.
+pub(crate) async fn with_bar<T>(counts: &Counts, work: impl Future<Output = T>) -> T {
+    let target = if std::io::stderr().is_terminal() {
+        ProgressDrawTarget::stderr()
+    } else {
+        ProgressDrawTarget::hidden()
+    };
+    let bar = ProgressBar::with_draw_target(None, target);
+    let template = "{bar:30} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    let mut work = pin!(work);
+    loop {
+        if let Some(done) = waiting::timeout(PAUSE, work.as_mut()).await {
+            bar.finish_and_clear();
+            return done;
+        }
+        // Nothing is shown before it is known how much there is.
+        if let (done, total @ 1..) = counts.read() {
+            bar.set_length(total);
+            bar.set_position(done);
+        }
+    }
+}
 
 /// Progress of one table, on standard error, so that standard output stays for results.
 pub(crate) struct Progress {
