@@ -45,6 +45,7 @@ use crate::storage_engine::retry_while_in_use;
 mod answers;
 mod claim;
 mod claimed_run;
+mod faults;
 mod grants;
 pub mod health;
 mod incarnations;
@@ -62,6 +63,8 @@ pub use answers::DEVICE_TIMEOUT_DEFAULT;
 pub use answers::WRITER_WAIT;
 pub use claim::{Claim, DISK_FULL, PendingWrite, free_of, may_have_happened};
 pub use claimed_run::ClaimedRun;
+pub use faults::FaultCounts;
+use faults::Faults;
 pub use grants::DeviceGrant;
 use grants::EndingGrants;
 use incarnations::Incarnations;
@@ -106,6 +109,7 @@ pub struct Device {
     connecting: tokio::sync::Mutex<Option<Arc<StorageError>>>,
     /// Attempts to connect that failed.
     failures: AtomicU64,
+    faults: Faults,
     /// Outlives the links, which are given up where they are lost.
     abandoned: AbandonedRuns,
     ending_grants: EndingGrants,
@@ -190,6 +194,7 @@ impl Device {
             connection: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(None),
             failures: AtomicU64::new(0),
+            faults: Faults::default(),
             abandoned: AbandonedRuns::default(),
             ending_grants: EndingGrants::default(),
             answers: Arc::default(),
@@ -480,17 +485,6 @@ impl Device {
                 self.forget_if_useless(&link, &error).await;
                 Err(self.fault(action, error))
             }
-        }
-    }
-
-    /// Forgets `link` where `error` says that it no longer leads to this incarnation's device.
-    pub async fn forget_if_useless(&self, link: &Arc<dyn Link>, error: &LinkError) {
-        use DeviceErrorCause::{NotClaimed, OtherDatabase, StaleEpoch};
-        let is_ours = error
-            .device_error()
-            .is_none_or(|error| !matches!(error.cause, NotClaimed | OtherDatabase | StaleEpoch));
-        if error.is_unreachable() || !is_ours {
-            self.forget(link).await;
         }
     }
 

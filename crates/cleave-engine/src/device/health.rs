@@ -25,7 +25,7 @@ use cleave_media::BLOCK_SIZE;
 use futures::future::join_all;
 
 use super::profile::{Figure, LinkProfile, Origin, Profile};
-use super::{Device, SpaceStatus};
+use super::{Device, FaultCounts, SpaceStatus};
 use crate::storage_engine::Engine;
 
 /// Name of the table.
@@ -41,6 +41,8 @@ struct Health {
     space: SpaceStatus,
     /// Since the host connected; None: it is not connected.
     traffic: Option<Traffic>,
+    /// What went wrong with it so far.
+    faults: FaultCounts,
     /// It has not answered an earlier command in time, and has not yet.
     owes_answer: bool,
     /// What the device has told, or why it has not.
@@ -136,9 +138,15 @@ impl Health {
             copies,
             space: device.space(),
             traffic: is_alone.then(|| device.traffic()),
+            faults: device.fault_counts(),
             owes_answer: device.owes_answer(),
             told,
         }
+    }
+
+    /// What went wrong with its link; a mirror has none.
+    fn link_faults(&self) -> Option<FaultCounts> {
+        self.copies.is_none().then_some(self.faults)
     }
 
     fn state(&self) -> &'static str {
@@ -293,6 +301,11 @@ fn as_batch(devices: &[Health]) -> Result<RecordBatch> {
             true,
             rates(|device| device.figure(Figure::MediaWriteSequential)),
         ),
+        ("fragments_refused", false, numbers(|device| Some(device.faults.fragments_refused))),
+        ("fragments_lost", false, numbers(|device| Some(device.faults.fragments_lost))),
+        ("messages_corrupt", false, numbers(|device| Some(device.faults.messages_corrupt))),
+        ("connections_lost", true, numbers(|device| Some(device.link_faults()?.connections_lost))),
+        ("connects_failed", true, numbers(|device| Some(device.link_faults()?.connects_failed))),
     ];
     let columns = columns.into_iter().map(|(name, nullable, values)| (name, values, nullable));
     Ok(RecordBatch::try_from_iter_with_nullable(columns)?)

@@ -191,6 +191,7 @@ impl Claim {
                 if !may_write {
                     has_stopped();
                 }
+                device.note_run_failure(&error);
                 device.forget_if_useless(&link, &error).await;
                 return (Ok(Written::Failed(error)), may_write, Some(device));
             }
@@ -237,6 +238,7 @@ impl Claim {
             // Nobody waits for it.
             None => Written::Rows(Vec::new()),
             Some(error) => {
+                device.note_run_failure(&error);
                 device.forget_if_useless(&link, &error).await;
                 Written::Failed(error)
             }

@@ -37,6 +37,7 @@ use crate::row_locks::HostedJob;
 
 /// Runs whose streams ended while their device could not be told, or may not have heard it. Successive links to one
 /// device share a list of them: the next connection releases the runs on it. Releasing a run that is gone succeeds.
+/// Beside them it counts the connections that broke.
 #[derive(Debug, Clone, Default)]
 pub struct AbandonedRuns(Arc<Mutex<RunList>>);
 
@@ -45,6 +46,8 @@ struct RunList {
     waiting: Vec<CommandHeader>,
     /// The last runs that the present connection was told to release: it may break before it has sent that.
     told: VecDeque<CommandHeader>,
+    /// Connections that broke, as far as it was noticed.
+    broken: u64,
 }
 
 /// More than the runs a device keeps.
@@ -78,6 +81,18 @@ impl AbandonedRuns {
         let count = list.waiting.len();
         list.waiting.retain(|abandoned| abandoned.run_key() != run.run_key());
         list.waiting.len() < count
+    }
+
+    /// How many connections of the links that share it broke, as far as one of them has noticed.
+    pub fn broken_count(&self) -> u64 {
+        self.lock().broken
+    }
+
+    /// A link has done with `connection`, which was its present one: either it is replaced, or the link ends.
+    fn done_with(&self, connection: &Connection, why: &str) {
+        // One that its link gives up is alive until here.
+        self.lock().broken += u64::from(connection.is_dead());
+        connection.fail(why);
     }
 
     fn take(&self) -> Vec<CommandHeader> {
@@ -222,7 +237,7 @@ impl Shared {
             state.connection.replace(Arc::clone(connection))
         };
         if let Some(before) = before {
-            before.fail("another connection took its place");
+            self.abandoned.done_with(&before, "another connection took its place");
         }
         Ok(())
     }
@@ -263,8 +278,9 @@ impl Shared {
 impl Drop for Shared {
     /// A connection may have been opened after its link was dropped.
     fn drop(&mut self) {
-        if let Some(connection) = self.lock().connection.take() {
-            connection.fail("the link was closed");
+        let connection = self.lock().connection.take();
+        if let Some(connection) = connection {
+            self.abandoned.done_with(&connection, "the link was closed");
         }
     }
 }
@@ -398,8 +414,9 @@ impl ConnectedLink {
 
 impl Drop for ConnectedLink {
     fn drop(&mut self) {
-        if let Some(connection) = self.shared.lock().connection.take() {
-            connection.fail("the link was closed");
+        let connection = self.shared.lock().connection.take();
+        if let Some(connection) = connection {
+            self.shared.abandoned.done_with(&connection, "the link was closed");
         }
         if let Some(runtime) = self.runtime.take() {
             end_in_background(runtime);

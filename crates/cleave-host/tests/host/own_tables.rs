@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cleave_host::{Database, OpenOptions, Session};
 
-use crate::devices::{Served, TOKEN, attach_nas, with_nas};
+use crate::devices::{FAR, Served, TOKEN, attach_nas, with_nas};
 use crate::support::{batches, embedded, numbered, refused, row, rows, run};
 
 const DEVICES: &str = "SELECT name, kind, address, state, error, cores, capabilities, runs IS NULL \
@@ -93,6 +93,30 @@ async fn figures_of_the_link_are_shown_once_they_were_measured() {
     let link =
         "SELECT round_trip_ms, link_bytes_per_second FROM cleave.devices ORDER BY name LIMIT 1";
     assert_eq!(row(&mut session, link).await, "NULL,NULL");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_broke_are_counted() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, served, _) = Box::pin(with_nas(outside.path())).await;
+    let mut session = database.session();
+    let counts = "SELECT fragments_refused, messages_corrupt, connections_lost, connects_failed \
+         FROM cleave.devices ORDER BY name";
+    let none = "0,0,0,0";
+    assert_eq!(rows(&mut session, counts).await, [none, none]);
+    let address = served.address;
+    database.buffer_pool().clear();
+    run(&mut session, "SET shipped_delta_bytes = 0").await;
+    served.stop().await;
+    refused(&mut session, FAR).await;
+    // The first may have broken with its connection; this one finds none.
+    refused(&mut session, FAR).await;
+    let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
+    assert_eq!(row(&mut session, FAR).await, "20001,200010000");
+    let shown = rows(&mut session, counts).await;
+    assert_eq!(shown[0], none);
+    let (others, failed) = shown[1].rsplit_once(',').unwrap();
+    assert!(others == "0,0,1" && failed.parse::<u64>().unwrap() > 0, "{shown:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -267,6 +267,9 @@ impl FragmentExec {
         let clock = Stopwatch::start();
         let beginning = Box::pin(DeviceRun::begin(device, &link, (request, grants), spill));
         let Some(begun) = unless_silent(at, is_last, beginning).await else { return silent() };
+        if let Err(error) = &begun {
+            at.note_run_failure(error);
+        }
         match begun {
             Ok(mut stream) => {
                 let run = stream.header();

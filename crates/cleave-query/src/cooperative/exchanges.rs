@@ -709,6 +709,7 @@ async fn may_redo(device: &Device, link: &Arc<dyn Link>, error: &LinkError) -> R
     if let Some(fault) = error.device_error().and_then(expression_fault) {
         return Err(fault);
     }
+    device.note_run_failure(error);
     device.forget_if_useless(link, error).await;
     Ok(may_be_redone(device, error) || error.is_unreachable())
 }

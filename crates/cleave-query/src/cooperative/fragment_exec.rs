@@ -317,6 +317,7 @@ impl FragmentExec {
                         continue;
                     }
                     Err(Failure::Device(error)) => {
+                        at.device.note_run_failure(&error);
                         let given = shared.given_out();
                         let is_lost = matches!(given, GivenOut::Unknown);
                         let is_of_one_copy = self.is_of_one_copy(part, &error);

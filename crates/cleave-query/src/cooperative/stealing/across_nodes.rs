@@ -210,6 +210,7 @@ impl Taker {
                 }
             },
         };
+        self.device.note_run_failure(&failed);
         self.device.forget_if_useless(&link, &failed).await;
         Err(failed.to_string())
     }

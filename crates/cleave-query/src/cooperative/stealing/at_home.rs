@@ -46,7 +46,10 @@ impl AtHome {
         let begun = Box::pin(DeviceRun::begin(device, link, request, plan)).await;
         match begun {
             Ok(stream) => Ok(Self { run, stream, lease }),
-            Err(error) => Err(fault(device, link, error).await),
+            Err(error) => {
+                device.note_run_failure(&error);
+                Err(fault(device, link, error).await)
+            }
         }
     }
 
@@ -61,6 +64,7 @@ impl AtHome {
             };
             if let Some(error) = failed {
                 let (device, link) = self.run.stealing.home();
+                device.note_run_failure(&error);
                 return Err(fault(device, link, error).await);
             }
         }

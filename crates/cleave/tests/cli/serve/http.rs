@@ -117,6 +117,10 @@ fn a_server_tells_whether_it_is_well_and_its_figures() {
     let device = "{device=\"embedded\",kind=\"embedded\"}";
     assert_eq!(sample(&metrics.body, &format!("cleave_device_up{device}")), 1.0);
     assert!(sample(&metrics.body, "cleave_device_size_bytes{device=\"embedded\"}") > 0.0);
+    for name in ["device_fragments_lost", "device_fragments_refused", "link_lost", "link_corrupt"] {
+        let name = format!("cleave_{name}_total{{device=\"embedded\"}}");
+        assert_eq!(sample(&metrics.body, &name), 0.0, "{name}");
+    }
     assert_eq!(get(&server, "/nothing").code, 404);
     // A client that has begun a request does not keep the server from its end for longer than statements may.
     let mut begun = connect(&server);

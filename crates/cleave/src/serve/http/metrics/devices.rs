@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cleave_fragment::command::{DeviceStatus, RunState};
-use cleave_host::device::lock_figures;
+use cleave_host::device::{FaultCounts, lock_figures};
 use cleave_host::{Database, Device, Result};
 use cleave_media::BLOCK_SIZE;
 
@@ -83,6 +83,7 @@ pub(super) fn devices(exposition: &mut Exposition, database: &Database, asked: &
     }
     space(exposition, database);
     links(exposition, asked);
+    faults(exposition, database);
     mirrors(exposition, database);
     locks(exposition, database);
 }
@@ -132,6 +133,54 @@ fn links(exposition: &mut Exposition, asked: &[Asked]) {
     let mut family = exposition.family("cleave_device_owes_answer", Kind::Gauge, help);
     for (device, _) in asked {
         family.sample(&[("device", device.name())], u8::from(device.owes_answer()));
+    }
+}
+
+/// How a count of faults is read.
+type OfFaults = fn(&FaultCounts) -> u64;
+
+/// Name and meaning of the counts of faults of a device.
+const OF_RUNS: [(&str, &str, OfFaults); 3] = [
+    ("cleave_device_fragments_refused_total", "Fragments that the device refused.", |faults| {
+        faults.fragments_refused
+    }),
+    (
+        "cleave_device_fragments_lost_total",
+        "Fragments that were lost on the device, or on the way.",
+        |faults| faults.fragments_lost,
+    ),
+    (
+        "cleave_link_corrupt_total",
+        "Messages with rows of the device that failed their checksum.",
+        |faults| faults.messages_corrupt,
+    ),
+];
+
+/// Those of its link: a mirror has none.
+const OF_LINKS: [(&str, &str, OfFaults); 2] = [
+    ("cleave_link_lost_total", "Connections to the device that broke.", |faults| {
+        faults.connections_lost
+    }),
+    (
+        "cleave_link_connects_failed_total",
+        "Attempts to connect to the device that failed.",
+        |faults| faults.connects_failed,
+    ),
+];
+
+fn faults(exposition: &mut Exposition, database: &Database) {
+    let devices = database.devices();
+    for (name, help, of) in OF_RUNS {
+        let mut family = exposition.family(name, Kind::Counter, help);
+        for device in &devices {
+            family.sample(&[("device", device.name())], of(&device.fault_counts()));
+        }
+    }
+    for (name, help, of) in OF_LINKS {
+        let mut family = exposition.family(name, Kind::Counter, help);
+        for device in devices.iter().filter(|device| !device.is_mirror()) {
+            family.sample(&[("device", device.name())], of(&device.fault_counts()));
+        }
     }
 }
 
