@@ -12,12 +12,13 @@
 //! ended.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use cleave_catalog::error::Result;
 use cleave_fragment::command::slot::batch_bytes;
-use cleave_fragment::command::{Command, CommandHeader, Execute, Request};
+use cleave_fragment::command::{Command, CommandHeader, Execute, Request, RunReport};
 use cleave_fragment::link::LinkError;
 use cleave_media::{BLOCK_SIZE, Extent};
 use tokio::sync::oneshot;
@@ -37,10 +38,19 @@ pub(crate) struct WrittenFragment {
     pub(crate) may_write: bool,
 }
 
+/// The rows of a fragment, and what the device says of its run.
+#[derive(Default)]
+pub(crate) struct WrittenRows {
+    pub(crate) rows: Vec<RecordBatch>,
+    pub(crate) report: Option<Box<RunReport>>,
+    /// Time that the host waited for them.
+    pub(crate) waited: Duration,
+}
+
 /// The outcome of a fragment that writes.
 pub(crate) enum Written {
     /// With all its rows.
-    Rows(Vec<RecordBatch>),
+    Rows(WrittenRows),
     /// Not at all, or with an error, which came over a link that may be of no more use.
     Failed(LinkError),
     /// It was stopped: rows of a query, or beside its report, take more memory than they may.
@@ -222,7 +232,12 @@ impl Claim {
                         break (!is_too_much).then(|| self.too_much());
                     }
                 }
-                Ok(None) => return (Ok(Written::Rows(kept.batches)), false, Some(device)),
+                Ok(None) => {
+                    let report = stream.report().cloned().map(Box::new);
+                    let (rows, waited) = (kept.batches, stream.waited());
+                    let rows = WrittenRows { rows, report, waited };
+                    return (Ok(Written::Rows(rows)), false, Some(device));
+                }
                 Err(error) => break Some(error),
             }
         };
@@ -236,7 +251,7 @@ impl Claim {
         let outcome = match failure {
             _ if is_too_much => Written::TooMuch,
             // Nobody waits for it.
-            None => Written::Rows(Vec::new()),
+            None => Written::Rows(WrittenRows::default()),
             Some(error) => {
                 device.note_run_failure(&error);
                 device.forget_if_useless(&link, &error).await;

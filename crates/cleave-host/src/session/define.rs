@@ -204,7 +204,7 @@ impl Filling {
                     let what = format!("Rows of {}", schema.name);
                     let shown = insert_fragment::shown_of_new(&what, fragments)?;
                     let count = fragments.devices().count();
-                    measuring.put(shown.measured(figures(inserted.count, count)));
+                    measuring.put_change(shown, figures(inserted.count, count));
                 }
                 return Ok((definition, inserted.count));
             }

@@ -3,18 +3,19 @@
 //!
 //! A statement that changes rows hands its query to [`Measuring`] after it has run.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::When;
 use cleave_engine::delta::Live;
 use cleave_media::clock::Stopwatch;
+use cleave_query::cooperative::figures::FragmentFigures;
 use cleave_query::point_path;
 use cleave_query::point_path::{PointQuery, Sight};
 use cleave_query::range_path::RangeTemplate;
 use cleave_query::select;
-use cleave_query::select::{ALL_VIDS, Measured, QueryRequest, ReadView, Target};
+use cleave_query::select::{ALL_VIDS, ExplainedChange, Measured, QueryRequest, ReadView, Target};
 use cleave_sql::statement::modify::Action;
 use cleave_sql::statement::parse::Define;
 use cleave_sql::statement::{ExplainFormat, Insert, Modify, Parameters, Statement};
@@ -31,17 +32,40 @@ mod new_table;
 
 use new_table::NewTable;
 
-/// Where the query of a statement that changes rows is put after it has run.
+/// Where the query of a statement that changes rows is put after it has run, or its fragments are.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Measuring(Arc<Mutex<Option<Measured>>>);
+pub(super) struct Measuring(Arc<Mutex<Ran>>);
+
+#[derive(Debug, Default)]
+struct Ran {
+    measured: Option<Measured>,
+    /// The figures of fragments that have written, in the order in which they ended.
+    fragments: Vec<FragmentFigures>,
+}
 
 impl Measuring {
     pub(super) fn put(&self, measured: Measured) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(measured);
+        self.lock().measured = Some(measured);
+    }
+
+    /// Fragments of the statement have written.
+    pub(super) fn note_fragments(&self, figures: Vec<FragmentFigures>) {
+        self.lock().fragments.extend(figures);
+    }
+
+    /// Puts what `shown` says of the statement, with figures of the run and of the fragments that were noted.
+    pub(super) fn put_change(&self, shown: ExplainedChange, figures: Vec<(String, String)>) {
+        let mut ran = self.lock();
+        let measured = shown.measured(figures, &ran.fragments);
+        ran.measured = Some(measured);
     }
 
     fn take(&self) -> Option<Measured> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.lock().measured.take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ran> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -404,7 +428,7 @@ async fn explain_run(
         }
     };
     let (schema, batches) = match (measuring.take(), without_plan) {
-        (Some(measured), _) => measured.shown(changes.done(count), format)?,
+        (Some(measured), _) => measured.within(elapsed).shown(changes.done(count), format)?,
         (None, what) => {
             let what = what.unwrap_or_else(|| changes.done(count));
             select::explain_look_up(what, Some((count, elapsed)), format)?

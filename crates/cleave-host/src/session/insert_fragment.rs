@@ -144,7 +144,7 @@ pub(super) async fn run(
     };
     if let (Some(inserted), Some(shown), Some(measuring)) = (&inserted, shown, &session.measuring) {
         let count = fragments.devices().count();
-        measuring.put(shown.measured(figures(inserted.count, count)));
+        measuring.put_change(shown, figures(inserted.count, count));
     }
     Ok(inserted)
 }
@@ -379,6 +379,9 @@ fn no_place<T>(settings: &Settings) -> Result<Option<T>> {
 /// Counts `fragments`, which have run.
 fn note(session: &Session, fragments: &InsertFragments) {
     fragments.devices().for_each(|_| session.database.activity().note(Act::UpdateFragment));
+    if let Some(measuring) = &session.measuring {
+        measuring.note_fragments(fragments.take_figures());
+    }
 }
 
 /// Inserts the rows of `fragments` into `table` in the session's block, or in one of the statement's own.

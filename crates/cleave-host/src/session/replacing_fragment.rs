@@ -93,7 +93,7 @@ pub(super) async fn run(
         return Ok(Ran::Again);
     }
     if let (Ran::Done(done), Some(shown), Some(measuring)) = (&ran, shown, &session.measuring) {
-        measuring.put(shown.measured(figures(done.count, 1)));
+        measuring.put_change(shown, figures(done.count, 1));
     }
     Ok(ran)
 }
@@ -222,6 +222,9 @@ async fn replace(
         return Ok(Ran::ByRows);
     };
     session.database.activity().note(Act::UpdateFragment);
+    if let Some(measuring) = &session.measuring {
+        measuring.note_fragments(query.take_figures());
+    }
     let by = (device, &claim);
     let ended = TabletChange { place: 0, columns: &[], pages: ended, space: None };
     let count = definition.change_pages(schema, by, ended)?;

@@ -141,7 +141,7 @@ pub(super) async fn run(
         session.database.analyses.note_changed(table.schema.table_id, done.count);
     }
     if let (Ran::Done(done), Some(shown), Some(measuring)) = (&ran, shown, &session.measuring) {
-        measuring.put(shown.measured(placement::figures(done.count, fragments)));
+        measuring.put_change(shown, placement::figures(done.count, fragments));
     }
     Ok(ran)
 }
@@ -517,6 +517,9 @@ fn reported<'a>(
         returned.take((place, query), own)?;
     }
     session.database.activity().note(Act::UpdateFragment);
+    if let Some(measuring) = &session.measuring {
+        measuring.note_fragments(query.take_figures());
+    }
     Ok(TabletChange { place, columns, pages, space })
 }
 

@@ -405,9 +405,13 @@ async fn explain_shows_both_ways_and_runs_the_one_that_is_chosen() {
     }
     let count = "SELECT count(*), sum(price) FROM a";
     assert_eq!(row(&mut session, count).await, "30000,450015000");
-    run(&mut session, "SET update_placement = device").await;
+    run(&mut session, "SET update_placement = device; BEGIN").await;
+    let json = row(&mut session, &format!("EXPLAIN (ANALYZE, FORMAT JSON) {all}")).await;
+    run(&mut session, "ROLLBACK").await;
+    let times = ["\"Execution Time\":", "\"title\":\"Fragment\"", "\"name\":\"device time\""];
+    assert!(times.iter().all(|part| json.contains(part)), "{json}");
     let text = rows(&mut session, &format!("EXPLAIN ANALYZE VERBOSE {all}")).await.join("\n");
-    assert!(text.contains("30000"), "{text}");
+    assert!(text.contains("30000") && text.contains("device time: "), "{text}");
     assert_eq!(row(&mut session, count).await, "30000,450045000");
 }
 

@@ -49,6 +49,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 use futures::TryStreamExt;
 
+use super::figures::FragmentFigures;
 use super::fragment_exec::FragmentExec;
 use super::prepared_fragment::PreparedFragment;
 use super::update_cost::{BulkChange, UpdateCost};
@@ -432,6 +433,11 @@ impl ChangingQuery {
         self.whole.is_on_device()
     }
 
+    /// The figures of its runs on the device since they were asked for last.
+    pub fn take_figures(&self) -> Vec<FragmentFigures> {
+        self.whole.take_figures()
+    }
+
     /// None: it does not run there.
     async fn on_device(
         &self,
@@ -442,7 +448,7 @@ impl ChangingQuery {
     ) -> Result<Option<Changes>> {
         let blocks = |morsels: &[Morsel]| self.blocks(morsels);
         let reported = self.whole.on_device(fragment, (claim, job), blocks, task).await?;
-        Ok(reported.map(|Reported { rows, space }| Changes { rows, space: Some(space) }))
+        Ok(reported.map(|Reported { rows, space, .. }| Changes { rows, space: Some(space) }))
     }
 
     /// Blocks that page versions of all of `morsels` are expected to fill.

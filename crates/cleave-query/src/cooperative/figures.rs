@@ -187,6 +187,11 @@ impl FigureLog {
         self.fragments.lock().unwrap_or_else(PoisonError::into_inner).push(figures);
     }
 
+    /// Takes what has been reported since the last time, in the order in which it came.
+    pub fn take(&self) -> Vec<FragmentFigures> {
+        std::mem::take(&mut *self.fragments.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// What has been reported so far, by fragment number, then by device.
     pub fn fragments(&self) -> Vec<FragmentFigures> {
         let mut fragments = self.fragments.lock().unwrap_or_else(PoisonError::into_inner).clone();

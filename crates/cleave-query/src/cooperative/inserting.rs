@@ -59,6 +59,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::projection::ProjectionExec;
 use futures::future::join_all;
 
+use super::figures::FragmentFigures;
 use super::fragment_exec::FragmentExec;
 use super::prepared_fragment::PreparedFragment;
 use super::same_division::lie_as;
@@ -353,6 +354,11 @@ impl InsertFragments {
         failure.map_or(Ok(None), Err)
     }
 
+    /// The figures of the runs on their devices since they were asked for last.
+    pub fn take_figures(&self) -> Vec<FragmentFigures> {
+        self.each.first().take_figures()
+    }
+
     async fn run_one(
         &self,
         one: &WholeFragment,
@@ -363,7 +369,7 @@ impl InsertFragments {
         let blocks = whole(expected.min(BLOCKS_MAX)) + SLACK_BLOCKS;
         let by = (&to.claim, None);
         let reported = one.on_device((&node, &prepared), by, |_| blocks, &task).await?;
-        let Some(Reported { rows, space }) = reported else { return Ok(None) };
+        let Some(Reported { rows, space, .. }) = reported else { return Ok(None) };
         let strange = |reason: String| to.device.strange_payload(&reason);
         let pages = read_inserted(&rows, to.target.tablets.len());
         let pages = pages.map_err(|error| strange(error.to_string()))?;

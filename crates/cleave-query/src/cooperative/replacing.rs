@@ -31,6 +31,7 @@ use cleave_store::{Projection, TableSchema};
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::changing::{CheckedRows, conformed};
+use super::figures::FragmentFigures;
 use super::inserting::{BLOCKS_MAX, inserted_rows, no_target, whole};
 use super::update_cost::{BulkChange, UpdateCost};
 use super::whole_fragment::WholeFragment;
@@ -97,6 +98,11 @@ impl ReplacingQuery {
         self.whole.planned().context.estimates()
     }
 
+    /// The figures of its runs on the device since they were asked for last.
+    pub fn take_figures(&self) -> Vec<FragmentFigures> {
+        self.whole.take_figures()
+    }
+
     /// The fragment, for EXPLAIN.
     ///
     /// # Errors
@@ -145,7 +151,7 @@ impl ReplacingQuery {
         let blocks = whole(expected.min(BLOCKS_MAX)) + whole(pages_read) + SLACK_BLOCKS;
         let reported =
             self.whole.on_device((&node, &prepared), (claim, None), |_| blocks, &task).await?;
-        let Some(Reported { rows, space }) = reported else { return Ok(None) };
+        let Some(Reported { rows, space, .. }) = reported else { return Ok(None) };
         let strange = |reason: String| self.device().strange_payload(&reason);
         let read = read_replaced(&rows)
             .and_then(|(ended, written)| Ok((read_changed(&ended)?, read_written(&written)?)));

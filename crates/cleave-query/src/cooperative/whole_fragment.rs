@@ -31,6 +31,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::changing::{is_target, keeps_page_order};
+use super::figures::FragmentFigures;
 use super::fragment_exec::{FragmentExec, FragmentPart, KEY_FILTER_SHARE};
 use super::peers::PeerGrants;
 use super::prepared_fragment::PreparedFragment;
@@ -312,10 +313,31 @@ impl WholeFragment {
         }
         let (request, _grants, streamed) = self.request(node, prepared, task).await?;
         let (device, plan) = (self.device(), node.device_plan());
+        let pages = request.inputs.iter().flat_map(|(_, morsels)| morsels);
+        let pages_sent: usize = pages.map(|morsel| morsel.pages.len()).sum();
+        let sizes = (prepared.bytes.len(), request.slot_bytes);
         let returns = plan.downcast_ref::<ChangePagesExec>();
         let returns = returns.is_some_and(|changing| changing.changed().returned.is_some());
         let rows = (plan.schema(), returns.then(|| self.query_memory_max()));
-        on_device(device, claim, request, blocks(&streamed), rows, job).await
+        let mut reported = on_device(device, claim, request, blocks(&streamed), rows, job).await?;
+        if let Some(reported) = &mut reported {
+            let at = (device.name().to_owned(), device.mode());
+            let inputs = self.part.inputs.iter().map(|(_, input)| input.input.page_count);
+            let rows = reported.rows.iter().map(|batch| batch.num_rows() as u64).sum();
+            node.context.figures().add(FragmentFigures {
+                report: reported.report.take().map(|report| *report),
+                pages: (inputs.sum(), pages_sent),
+                rows,
+                waited: reported.waited,
+                ..FragmentFigures::of_new_run(node.number, at, self.fragment.tables(), sizes)
+            });
+        }
+        Ok(reported)
+    }
+
+    /// The figures of its runs on the device since they were asked for last, and of those of its query.
+    pub(super) fn take_figures(&self) -> Vec<FragmentFigures> {
+        self.planned.context.figures().take()
     }
 
     /// The most bytes of rows that the host takes.

@@ -49,7 +49,7 @@ use super::index_choice::IndexChoice;
 use super::{
     ComparedOrders, PlannedQuery, PricedOrder, QueryRequest, RunningQuery, has_link, plan_shown,
 };
-use crate::cooperative::figures::QueryFigures;
+use crate::cooperative::figures::{FragmentFigures, QueryFigures};
 use crate::query_engine::QueryEngine;
 
 /// Runs EXPLAIN on a query: one text column, a row a line; or one row of JSON.
@@ -94,19 +94,24 @@ impl ExplainedChange {
     /// # Errors
     /// Those of encoding the fragments.
     pub fn shown(self, format: ExplainFormat) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-        let Measured { nodes, tail, plans, .. } = self.measured(Vec::new());
+        let Measured { nodes, tail, plans, .. } = self.measured(Vec::new(), &[]);
         shown(lines(&nodes, &tail, &plans, format)?)
     }
 
-    /// The same of one that has run, with figures of the run.
+    /// The same of one that has run, with figures of the run and those of its fragments.
     #[must_use]
-    pub fn measured(self, figures: Vec<(String, String)>) -> Measured {
+    pub fn measured(
+        self,
+        figures: Vec<(String, String)>,
+        fragments: &[FragmentFigures],
+    ) -> Measured {
         let mut nodes = vec![PlanNode::named(self.what)];
         for (plan, estimates) in &self.fragments {
             let of_fragment = plan_nodes(plan, false, estimates).into_iter();
             nodes.extend(of_fragment.map(|node| PlanNode { depth: node.depth + 1, ..node }));
         }
-        let groups = vec![("Placement", self.placement), ("Measured", figures)];
+        let mut groups = vec![("Placement", self.placement), ("Measured", figures)];
+        groups.extend(fragments.iter().map(|own| ("Fragment", figures::fragment_lines(own))));
         let tail = Tail { groups, ..Tail::default() };
         let plans = self.fragments.into_iter().map(|(plan, _)| plan).collect();
         Measured { nodes, tail, plans, is_whole: true }
@@ -171,6 +176,18 @@ impl Measured {
         let tail = Tail::of(running.planned(), Some((&figures, spent)));
         let plans = planned_plans(running.planned(), Arc::clone(running.plan()));
         Ok(Self { nodes, tail, plans, is_whole: false })
+    }
+
+    /// The same of a statement that took so long, if it is one, and not its query alone.
+    #[must_use]
+    pub fn within(mut self, elapsed: Duration) -> Self {
+        if self.is_whole {
+            self.tail.execution = Some(elapsed);
+            let line = ("execution time".to_owned(), time(elapsed));
+            let measured = self.tail.groups.iter_mut().find(|(title, _)| *title == "Measured");
+            measured.into_iter().for_each(|(_, lines)| lines.push(line.clone()));
+        }
+        self
     }
 
     /// The same below what was done with its rows, which `what` describes.

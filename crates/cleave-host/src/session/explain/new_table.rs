@@ -167,7 +167,7 @@ async fn run(
         None => format!("{}: no rows yet", new.what()),
     };
     let (schema, batches) = match measuring.take() {
-        Some(measured) => measured.shown(what, format)?,
+        Some(measured) => measured.within(elapsed).shown(what, format)?,
         None => select::explain_look_up(what, Some((count.unwrap_or(0), elapsed)), format)?,
     };
     Ok(Outcome::Rows { schema, batches })
