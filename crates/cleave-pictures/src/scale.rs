@@ -11,8 +11,10 @@ const TICKS_MAX: u32 = 20;
 /// From values to pixels.
 #[derive(Debug, Clone)]
 pub struct Scale {
-    /// The pixels of the first and the last tick.
+    /// The pixels of its ends.
     pixels: (f64, f64),
+    /// The values there: the first and the last tick, unless the axis ends behind that.
+    ends: (f64, f64),
     ticks: Vec<f64>,
     /// By powers of ten.
     is_logarithmic: bool,
@@ -36,7 +38,19 @@ impl Scale {
                 break;
             }
         }
-        Self { pixels, ticks, is_logarithmic: false }
+        let ends = ends_of(&ticks);
+        Self { pixels, ends, ticks, is_logarithmic: false }
+    }
+
+    /// From 0 to `max` itself, as of time, of which nothing lies behind its end.
+    #[must_use]
+    pub fn up_to(max: f64, pixels: (f64, f64)) -> Self {
+        let mut scale = Self::linear(max, pixels);
+        if max.is_finite() && max > 0.0 {
+            scale.ticks.retain(|tick| *tick <= max * 1.000_001);
+            scale.ends = (0.0, max);
+        }
+        scale
     }
 
     /// From the power of ten below `min` to the one above `max`.
@@ -47,13 +61,14 @@ impl Scale {
         let last = sane(max).log10().ceil().max(first + 1.0);
         let powers = (0..=TICKS_MAX).map(|number| first + f64::from(number));
         let ticks = powers.take_while(|power| *power <= last).map(|power| 10_f64.powf(power));
-        Self { pixels, ticks: ticks.collect(), is_logarithmic: true }
+        let ticks: Vec<f64> = ticks.collect();
+        Self { pixels, ends: ends_of(&ticks), ticks, is_logarithmic: true }
     }
 
-    /// The pixel of a value; one beyond the ticks has the last one's.
+    /// The pixel of a value; one beyond an end has that of the end.
     #[must_use]
     pub fn place(&self, value: f64) -> f64 {
-        let [first, .., last] = self.ticks.as_slice() else { return self.pixels.0 };
+        let (first, last) = self.ends;
         let share = match self.is_logarithmic {
             true => (value.max(1e-12) / first).log10() / (last / first).log10(),
             false => (value - first) / (last - first),
@@ -91,6 +106,11 @@ impl Scale {
         }
         picture.text((area.x, area.y - 10.0), "", title);
     }
+}
+
+/// The first and the last of `ticks`.
+fn ends_of(ticks: &[f64]) -> (f64, f64) {
+    (ticks.first().copied().unwrap_or(0.0), ticks.last().copied().unwrap_or(1.0))
 }
 
 /// `value` with as many decimals as ticks `step` apart need.

@@ -193,6 +193,11 @@ fn ticks_are_round_numbers() {
     assert_eq!(labels(Scale::linear(10.0, pixels)), ["0", "2", "4", "6", "8", "10"]);
     assert_eq!(labels(Scale::linear(0.03, pixels)), ["0.00", "0.01", "0.02", "0.03"]);
     assert_eq!(labels(Scale::linear(f64::NAN, pixels)).len(), 6);
+    // Of time nothing is empty behind the end, which need not be a tick.
+    let time = Scale::up_to(11.0, pixels);
+    assert_eq!((time.place(11.0), time.place(5.5)), (100.0, 50.0));
+    assert_eq!(labels(time), ["0", "5", "10"]);
+    assert_eq!(labels(Scale::up_to(0.0, pixels)).len(), 6);
     assert_eq!(labels(Scale::logarithmic((0.05, 20.0), pixels)), ["0.01", "0.1", "1", "10", "100"]);
 }
 
@@ -201,6 +206,7 @@ proptest! {
     fn values_lie_within_their_axis(max in 1e-6_f64..1e12, share in 0.0_f64..1.0) {
         for scale in [
             Scale::linear(max, (10.0, 110.0)),
+            Scale::up_to(max, (10.0, 110.0)),
             Scale::logarithmic((max / 100.0, max), (10.0, 110.0)),
         ] {
             let place = scale.place(max * share);

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use cleave_pictures::text::elided;
+use cleave_pictures::text::{elided, text_width};
 use cleave_pictures::{Area, LINE, Picture, Scale};
 
 use super::driver::{Course, Figures};
@@ -52,7 +52,7 @@ fn throughput(
     let rates = rates(&all, course);
     let highest = rates.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let upwards = Scale::linear(highest, (area.bottom(), area.y));
-    let along = Scale::linear(course.measured.as_secs_f64(), (area.x, area.right()));
+    let along = Scale::up_to(course.measured.as_secs_f64(), (area.x, area.right()));
     upwards.draw_left(picture, area, title);
     along.draw_below(picture, area, "seconds since the warm-up");
     let places = rates.iter().map(|(time, rate)| (along.place(*time), upwards.place(*rate)));
@@ -95,7 +95,10 @@ fn latencies(picture: &mut Picture, y: f64, workload: &[Figures], analytic: &[Fi
     let scale = Scale::logarithmic((least, most), (area.x, area.right()));
     let title = "Latency: dot p50, square p95, line to p99";
     picture.text((MARGIN, y), "", title);
-    scale.draw_below(picture, area, "milliseconds");
+    if !analytic.is_empty() {
+        legend(picture, MARGIN + text_width(title) + 24.0, y);
+    }
+    scale.draw_below(picture, area, "milliseconds, by powers of ten");
     for (place, (one, class)) in figures().enumerate() {
         let y = area.y + 8.0 + (place as f64 + 0.5) * KIND - 4.0;
         let [p50, p95, p99] = [500, 950, 990].map(|share| quantile(one, share));
@@ -106,11 +109,22 @@ fn latencies(picture: &mut Picture, y: f64, workload: &[Figures], analytic: &[Fi
             let [p50, p95, p99] = [p50, p95, p99].map(|value| scale.place(value));
             picture.line(&[(p50, y), (p99, y)], &format!("curve-{class}"));
             picture.line(&[(p99, y - 5.0), (p99, y + 5.0)], &format!("curve-{class}"));
+            // Where the two lie together, both are seen.
             picture.rect(Area { x: p95 - 3.5, y: y - 3.5, width: 7.0, height: 7.0 }, class);
-            picture.dot((p50, y), 4.5, class);
+            picture.dot((p50, y), 4.5, "paper");
+            picture.dot((p50, y), 3.5, class);
         });
     }
     area.bottom() + 60.0
+}
+
+/// Whose colour is which, on the line `y` from `x` on.
+fn legend(picture: &mut Picture, mut x: f64, y: f64) {
+    for (class, text) in [("one", "workload"), ("two", "analytic queries")] {
+        picture.rect(Area { x, y: y - 10.0, width: 12.0, height: 12.0 }, class);
+        picture.text((x + 18.0, y), "", text);
+        x += text_width(text) + 42.0;
+    }
 }
 
 fn milliseconds(duration: Duration) -> f64 {
@@ -155,6 +169,7 @@ mod tests {
             assert!(found.contains(text), "{text} in {found}");
         }
         assert!(!found.contains(">scan<"), "{found}");
+        assert_eq!(found.matches(">analytic queries<").count(), 1, "the legend: {found}");
         assert!(found.contains("p50 50."), "{found}");
         let points = found.lines().find(|line| line.contains("class=\"curve-one\"")).unwrap();
         assert_eq!(points.matches(',').count(), 20, "{points}");

@@ -15,6 +15,8 @@ const BAR: f64 = 10.0;
 const STATEMENT: f64 = 34.0;
 /// The width of the longest bar's axis.
 const AXIS: f64 = 420.0;
+/// Axes that are at least so long are in seconds.
+const SECONDS_FROM: f64 = 10.0;
 /// For the figures behind the bars.
 const FIGURES: f64 = 170.0;
 
@@ -52,8 +54,12 @@ pub(super) fn picture(all: &[Drawn]) -> String {
     let height = drawn.len() as f64 * STATEMENT + 8.0;
     let axis = Area { x: left, y: HEAD, width: AXIS, height };
     let longest = drawn.iter().flat_map(|one| [one.host_seconds, one.best_seconds]);
-    let longest = longest.fold(0.0, f64::max) * 1e3;
-    let scale = Scale::linear(longest, (axis.x, axis.right()));
+    let longest = longest.fold(0.0, f64::max);
+    let (unit, in_second) = match longest < SECONDS_FROM {
+        true => ("milliseconds", 1e3),
+        false => ("seconds", 1.0),
+    };
+    let scale = Scale::linear(longest * in_second, (axis.x, axis.right()));
 
     let mut picture = Picture::default();
     let host = duration(all.iter().map(|one| one.host_seconds).sum::<f64>() * 1e3);
@@ -63,7 +69,10 @@ pub(super) fn picture(all: &[Drawn]) -> String {
     let mut x = MARGIN;
     let legend = [("host", "host alone"), ("device", "best split"), ("auto", "taken by auto")];
     for (class, text) in legend {
-        picture.rect(Area { x, y: 40.0, width: 12.0, height: 12.0 }, class);
+        match class {
+            "auto" => picture.dot((x + 6.0, 46.0), 3.5, class),
+            _ => picture.rect(Area { x, y: 40.0, width: 12.0, height: 12.0 }, class),
+        }
         picture.text((x + 18.0, 50.0), "", text);
         x += text_width(text) + 44.0;
     }
@@ -71,7 +80,7 @@ pub(super) fn picture(all: &[Drawn]) -> String {
         let text = format!("the {} with most to save", drawn.len());
         picture.text((x, 50.0), "faint", &text);
     }
-    scale.draw_below(&mut picture, axis, "milliseconds");
+    scale.draw_below(&mut picture, axis, unit);
     for (place, one) in drawn.iter().enumerate() {
         let y = axis.y + 8.0 + place as f64 * STATEMENT;
         picture.explained(&format!("{}\n{}", one.place, one.text), |picture| {
@@ -82,10 +91,15 @@ pub(super) fn picture(all: &[Drawn]) -> String {
             ];
             let mut y = y;
             for (class, split, seconds) in bars {
-                let end = scale.place(seconds * 1e3);
+                let end = scale.place(seconds * in_second);
                 picture.rect(Area { x: left, y, width: end - left, height: BAR }, class);
-                let figures = format!("{} {split}", duration(seconds * 1e3));
-                picture.text((end + 6.0, y + BAR - 0.5), "faint", &elided(&figures, 22));
+                let mut figures = format!("{} {split}", duration(seconds * 1e3));
+                // One that has no bar of its own.
+                if class == "device" && one.taken != "host" && one.taken != one.best {
+                    figures.push_str(&format!(", auto: {}", one.taken));
+                }
+                let place = (end + 6.0, y + BAR - 0.5);
+                picture.text(place, "faint haloed", &elided(&figures, 22));
                 if split == one.taken {
                     picture.dot((left - 5.0, y + BAR / 2.0), 3.5, "auto");
                 }
@@ -132,7 +146,12 @@ mod tests {
         assert!(places.is_sorted(), "{places:?}");
         // One in the legend for each, and the dots of what auto takes.
         assert_eq!(found.matches("<rect class=\"device\"").count(), 41);
-        assert_eq!(found.matches("<circle class=\"auto\"").count(), 40);
+        assert_eq!(found.matches("<circle class=\"auto\"").count(), 41);
+        assert!(found.contains(">seconds<") && !found.contains(">milliseconds<"), "{found}");
+        let third = Drawn { taken: "h2".to_owned(), ..one(1) };
+        let third = picture(&[third]);
+        assert!(third.contains(">500 ms h1, auto: h2<"), "{third}");
+        assert!(third.contains(">milliseconds<"), "{third}");
         let none = picture(&[]);
         assert!(none.contains("Predicted for 0 statements"), "{none}");
     }
