@@ -62,6 +62,10 @@ lay_files() {
     mkdir -p "$root/usr/share/doc/$package" "$root/etc/cleave"
     install -m 0644 packaging/debian/copyright "$root/usr/share/doc/$package/copyright"
     third_party "$package" | gzip -9n >"$root/usr/share/doc/$package/third-party.txt.gz"
+    gzip -9n <CHANGELOG.md >"$root/usr/share/doc/$package/changelog.gz"
+    # The programs are static on purpose: a package needs no library.
+    mkdir -p "$root/usr/share/lintian/overrides"
+    echo "$package: statically-linked-binary [usr/bin/$package]" >"$root/usr/share/lintian/overrides/$package"
     for file in packaging/systemd/"$package"{,@}.*; do
         [[ ! -e $file ]] || install -D -m 0644 "$file" "$root/usr/lib/systemd/system/${file##*/}"
     done
@@ -165,6 +169,7 @@ PROGRAM
         expect "./usr/share/zsh/vendor-completions/_$file\$" "$listed"
         expect "./usr/share/fish/vendor_completions.d/$file.fish\$" "$listed"
         expect "./usr/share/doc/$file/copyright\$" "$listed"
+        expect "./usr/share/doc/$file/changelog.gz\$" "$listed"
         for unit in packaging/systemd/"$file"{,@}.service; do
             [[ ! -e $unit ]] || expect "./usr/lib/systemd/system/${unit##*/}\$" "$listed"
         done
