@@ -52,9 +52,10 @@ pub struct Reported {
     pub waited: Duration,
 }
 
-/// Runs `request` on the device of `claim`, with space for `block_count` blocks, and more as it needs that. It reports
-/// rows of `schema`, beside which may come others of so many bytes. None: it refuses, the rows fail there, or there are
-/// more of them, and its space is given back. A fragment that locks rows does so for `job`.
+/// Runs `request`, as the run that its header names, on the device of `claim`, with space for `block_count` blocks, and
+/// more as it needs that. It reports rows of `schema`, beside which may come others of so many bytes. None: it refuses,
+/// the rows fail there, or there are more of them, and its space is given back. A fragment that locks rows does so for
+/// `job`.
 ///
 /// # Errors
 /// Those of the link and of the device's media.
@@ -72,8 +73,7 @@ pub async fn on_device(
         Err(error) if error.sqlstate() == DISK_FULL => return Ok(None),
         reserved => reserved?,
     };
-    let header = device.next_run();
-    let request = Execute { header, reserved: vec![reserved], extensible: true, ..request };
+    let request = Execute { reserved: vec![reserved], extensible: true, ..request };
     let kept = job.map(Arc::clone);
     let WrittenFragment { outcome, space, may_write } =
         claim.run_fragment(request, rows, kept).await?;

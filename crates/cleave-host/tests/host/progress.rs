@@ -1,6 +1,6 @@
 //! How far a statement is: what a session's handle reads when it has ended.
 
-use crate::support::{batches, fresh, numbered, rows, run};
+use crate::support::{batches, fragments, fresh, numbered, rows, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scans_index_builds_files_and_backups_are_counted_to_their_end() {
@@ -44,5 +44,15 @@ async fn what_a_device_runs_alone_is_counted_to_its_end() {
         let (done, all) = progress.read();
         assert!(plan.contains("on device") && !plan.contains("ran on the host: "), "{plan}");
         assert!(all > 0 && done == all, "{split}: {done} of {all}");
+    }
+    run(&mut session, "SET update_placement = device").await;
+    let update = "UPDATE t SET note = 'none' WHERE note LIKE '%7%'";
+    for sql in [update, "DELETE FROM t WHERE note = 'none'"] {
+        let before = fragments(&database).await;
+        progress.begin();
+        run(&mut session, sql).await;
+        let (done, all) = progress.read();
+        assert!(fragments(&database).await > before, "{sql}: no device ran it");
+        assert!(all > 0 && done == all, "{sql}: {done} of {all}");
     }
 }

@@ -1,11 +1,12 @@
 //! How far a run is that a device makes alone: the device's answers in, progress out.
 //!
-//! The host has nothing to count itself before rows come. So it asks now and then, as [`stealing`](super::stealing)
-//! does: a device that is told to keep more morsels than there are answers how many it has begun. The end of the run
-//! counts what is missing.
+//! The host has nothing to count itself before rows come, and of a fragment that writes none do. So it asks now and
+//! then, as [`stealing`](super::stealing) does: a device that is told to keep more morsels than there are answers how
+//! many it has begun. The end of the run counts what is missing.
 //!
 //! Invariants: a device counts for no more morsels than it was given, and what was counted stays, whatever it answers.
-//! At most one question is under way, rows do not wait for it, and one that fails is the last.
+//! At most one question is under way, rows do not wait for it, and one that is lost with its link is the last. A device
+//! that knows nothing of the run yet, or of no input that streams, is asked again.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -34,9 +35,16 @@ pub(super) struct Followed {
     counted: Counted,
     /// Since it was asked last, or began.
     asked: Stopwatch,
-    asking: Option<BoxFuture<'static, Option<u32>>>,
-    /// A question was not answered: nothing more is asked.
+    asking: Option<BoxFuture<'static, Answer>>,
+    /// Nothing more is asked.
     is_deaf: bool,
+}
+
+/// What became of a question.
+enum Answer {
+    Begun(u32),
+    Unknown,
+    Lost,
 }
 
 /// What was counted of the morsels of one run.
@@ -92,11 +100,12 @@ impl Followed {
             }
             match &mut self.asking {
                 Some(asking) => {
-                    let begun = asking.await;
+                    let answer = asking.await;
                     self.asking = None;
-                    match begun {
-                        Some(begun) => self.counted.hear(begun),
-                        None => self.is_deaf = true,
+                    match answer {
+                        Answer::Begun(begun) => self.counted.hear(begun),
+                        Answer::Unknown => {}
+                        Answer::Lost => self.is_deaf = true,
                     }
                 }
                 None => {
@@ -108,15 +117,16 @@ impl Followed {
         }
     }
 
-    /// How many morsels the device has begun, if it says so.
-    fn question(&self) -> BoxFuture<'static, Option<u32>> {
+    /// Asks how many morsels the device has begun.
+    fn question(&self) -> BoxFuture<'static, Answer> {
         let header = CommandHeader { run: self.run.run, ..self.device.header() };
         let request = Request::Revoke { input: self.input, keep: u32::MAX };
         let link = Arc::clone(&self.link);
         async move {
             match link.call(Command::new(header, request)).await {
-                Ok(Reply::Kept(kept)) => Some(kept.lease.begun),
-                _ => None,
+                Ok(Reply::Kept(kept)) => Answer::Begun(kept.lease.begun),
+                Err(error) if error.device_error().is_some() => Answer::Unknown,
+                Ok(_) | Err(_) => Answer::Lost,
             }
         }
         .boxed()

@@ -32,6 +32,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use super::changing::{is_target, keeps_page_order};
 use super::figures::FragmentFigures;
+use super::followed::Followed;
 use super::fragment_exec::{FragmentExec, FragmentPart, KEY_FILTER_SHARE};
 use super::peers::PeerGrants;
 use super::prepared_fragment::PreparedFragment;
@@ -319,8 +320,17 @@ impl WholeFragment {
         let returns = plan.downcast_ref::<ChangePagesExec>();
         let returns = returns.is_some_and(|changing| changing.changed().returned.is_some());
         let rows = (plan.schema(), returns.then(|| self.query_memory_max()));
-        let mut reported = on_device(device, claim, request, blocks(&streamed), rows, job).await?;
+        let mut followed = self.followed(node, &request).await;
+        let blocks = blocks(&streamed);
+        let running = Box::pin(on_device(device, claim, request, blocks, rows, job));
+        let mut reported = match &mut followed {
+            Some(followed) => followed.beside(running).await?,
+            None => running.await?,
+        };
         if let Some(reported) = &mut reported {
+            if let (Some(followed), Some(report)) = (&mut followed, &reported.report) {
+                followed.ended(report.kept);
+            }
             let at = (device.name().to_owned(), device.mode());
             let inputs = self.part.inputs.iter().map(|(_, input)| input.input.page_count);
             let rows = reported.rows.iter().map(|batch| batch.num_rows() as u64).sum();
@@ -333,6 +343,16 @@ impl WholeFragment {
             });
         }
         Ok(reported)
+    }
+
+    /// Counts how far the run of `request` is, which nobody divides; None: there is nothing to count.
+    async fn followed(&self, node: &FragmentExec, request: &Execute) -> Option<Followed> {
+        let (input, morsels) = request.inputs.last()?;
+        // What is wrong with the link, the run finds out.
+        let link = self.device().link().await.ok()?;
+        let (device, streamed) = (Arc::clone(self.device()), (*input, morsels.len()));
+        let progress = node.context.settings().client.progress.clone();
+        Some(Followed::new(device, link, request.header, streamed, progress))
     }
 
     /// The figures of its runs on the device since they were asked for last, and of those of its query.
