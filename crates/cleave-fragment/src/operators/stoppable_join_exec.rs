@@ -7,10 +7,10 @@
 //!
 //! 1. [`stoppable_joins`] puts a [`StoppableJoinExec`] in the place of each join, just before the plan runs.
 //! 2. Between batches, the join yields its thread as scans do, and ends if it was [stopped](Stop).
-//! 3. A nested-loop join's condition is evaluated for a batch of pairs at a time, and is an error once the join was
-//!    stopped ([`WhileWanted`]).
-//! 4. On the host, a nested-loop join of many pairs goes on on a thread of its own ([`own_thread`]), so that the
-//!    runtime's workers are free to stop it.
+//! 3. A condition on pairs is evaluated for a batch of pairs at a time, and is an error once the join was stopped
+//!    ([`WhileWanted`]).
+//! 4. On the host, a nested-loop or hash join that works for long between batches goes on on a thread of its own
+//!    ([`own_thread`]), so that the runtime's workers are free to stop it.
 //!
 //! A hash join whose filter [we can fill](FilledFilter) from integer keys runs without a filter of its own.
 //!
@@ -52,7 +52,7 @@ use crate::operators::recursion_exec::RecursionExec;
 mod own_thread;
 
 pub use own_thread::OwnThreads;
-use own_thread::{Moving, Pairs, may_move};
+use own_thread::{How, Moving, Work, may_move};
 
 /// Tells a running plan that nobody wants its rows any more; clones refer to the same plan.
 #[derive(Debug, Clone, Default)]
@@ -141,35 +141,43 @@ pub struct StoppableJoinExec {
     planned: Arc<dyn ExecutionPlan>,
     /// The join that runs.
     join: Arc<dyn ExecutionPlan>,
-    /// Of a nested-loop join.
-    pairs: Option<Arc<Pairs>>,
+    /// Of a join that may work for long between batches.
+    work: Option<Arc<Work>>,
     stop: Stop,
     start: Start,
 }
 
 impl StoppableJoinExec {
     fn new(planned: Arc<dyn ExecutionPlan>, stop: Stop, start: Start) -> Result<Self> {
-        let Some(join) = planned.downcast_ref::<NestedLoopJoinExec>() else {
-            let filled = planned.downcast_ref().map(FilledFilter::below).transpose()?.flatten();
-            let join = filled.unwrap_or_else(|| Arc::clone(&planned));
-            return Ok(Self { planned, join, pairs: None, stop, start });
-        };
-        let filter = match join.filter() {
-            Some(filter) => JoinFilter::new(
+        let while_wanted = |filter: &JoinFilter| {
+            JoinFilter::new(
                 WhileWanted::of(filter.expression(), &stop),
                 filter.column_indices().to_vec(),
                 Arc::clone(filter.schema()),
-            ),
-            None => {
-                let always: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(ScalarValue::from(true)));
-                let always = WhileWanted::of(&always, &stop);
-                JoinFilter::new(always, Vec::new(), Arc::new(Schema::empty()))
-            }
+            )
         };
-        let join = NestedLoopJoinExecBuilder::from(join).with_filter(Some(filter)).build()?;
-        let (join, pairs) = Pairs::of(Arc::new(join))?;
-        Ok(Self { planned, join, pairs: Some(pairs), stop, start })
+        let (join, how) = if let Some(join) = planned.downcast_ref::<NestedLoopJoinExec>() {
+            let filter = join.filter().map_or_else(|| while_wanted(&always()), while_wanted);
+            let join = NestedLoopJoinExecBuilder::from(join).with_filter(Some(filter)).build()?;
+            (Arc::new(join) as Arc<dyn ExecutionPlan>, How::AllPairs)
+        } else if let Some(join) = planned.downcast_ref::<HashJoinExec>() {
+            let filter = join.filter().map(while_wanted);
+            let join = join.builder().with_filter(filter).build()?;
+            let filled = FilledFilter::below(&join)?;
+            (filled.unwrap_or_else(|| Arc::new(join)), How::ByKey)
+        } else {
+            let join = Arc::clone(&planned);
+            return Ok(Self { planned, join, work: None, stop, start });
+        };
+        let (join, work) = Work::of(join, how)?;
+        Ok(Self { planned, join, work: Some(work), stop, start })
     }
+}
+
+/// A condition that holds for all pairs.
+fn always() -> JoinFilter {
+    let always: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(ScalarValue::from(true)));
+    JoinFilter::new(always, Vec::new(), Arc::new(Schema::empty()))
 }
 
 impl DisplayAs for StoppableJoinExec {
@@ -233,7 +241,7 @@ impl ExecutionPlan for StoppableJoinExec {
         task: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let (schema, stop) = (self.join.schema(), self.stop.clone());
-        let pairs = self.pairs.as_ref().filter(|_| may_move(&task));
+        let work = self.work.as_ref().filter(|_| may_move(&task));
         let rows = match self.start {
             Start::AtOnce => self.join.execute(partition, task)?,
             Start::WhenPolled => {
@@ -242,8 +250,8 @@ impl ExecutionPlan for StoppableJoinExec {
                 Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), rows))
             }
         };
-        let rows: SendableRecordBatchStream = match pairs {
-            Some(pairs) => Box::pin(Moving::new(rows, pairs, partition)),
+        let rows: SendableRecordBatchStream = match work {
+            Some(work) => Box::pin(Moving::new(rows, work, partition)),
             None => rows,
         };
         let rows = rows.map(move |batch| stop.check().and(batch));

@@ -1,26 +1,34 @@
-//! Gives a join that compares many pairs of rows a thread of its own: the batches of its sides in, its rows out.
+//! Gives a join that works for long between two batches a thread of its own: the batches of its sides in, its rows out.
 //!
-//! A nested-loop join compares a batch of its right side with all rows of its left side in one go. As many such joins
-//! as the runtime has workers leave none for whoever hears that a statement is to end, for its time limit, and for the
-//! statements of others.
+//! A nested-loop join compares a batch of its right side with all rows of its left side in one go. A hash join looks at
+//! all matches of a batch of its right side, whether or not they give rows. As many such joins as the runtime has
+//! workers leave none for whoever hears that a statement is to end, for its time limit, and for the statements of
+//! others.
 //!
-//! 1. A [`CountedRows`] above each side counts in [`Pairs`]. Before a partition's pairs become more than [`PAIRS_MAX`],
-//!    it has the join wait once.
-//! 2. [`Moving`], which gives the rows of the join, hands the join to a blocking thread then, and reads on from a
-//!    channel.
+//! 1. A [`WatchedSide`] above each side notes in [`Work`] what the join is about to do, or how long it took. Before a
+//!    partition of a nested-loop join compares more than [`PAIRS_MAX`] pairs, and after a batch on which a hash join
+//!    worked for longer than [`LONG`], it has the join wait once. It also does so when batches took that long together.
+//! 2. [`Moving`], which gives the rows of the join, hands the join to a blocking thread when one batch took long or has
+//!    so many pairs, and reads on from a channel.
 //!
-//! Invariants: the join sees the same batches in the same order. Only a task that [says so](OwnThreads) moves joins,
-//! and none in a simulation. A join for which no thread is free stays where it is. The thread ends once nobody reads
-//! its rows; in the midst of a comparison, once its [`Stop`](super::Stop) is raised.
+//! The first batch of a hash join comes in pieces that grow, if the other side has many rows; so do those behind one
+//! that took long. Nobody knows how many matches a row has before it was looked up.
+//!
+//! Invariants: the join sees the same rows in the same order, a nested-loop join in the same batches: the order of its
+//! rows depends on these. Only a task that [says so](OwnThreads) watches and moves joins, and none in a simulation. A
+//! join for which no thread is free stays where it is. The thread ends once nobody reads its rows; while it evaluates a
+//! condition, once its [`Stop`](super::Stop) is raised.
 
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use cleave_media::clock::Stopwatch;
 use cleave_media::simulation;
 use datafusion_common::tree_node::TreeNodeRecursion;
 use datafusion_common::{JoinSide, Result, internal_err};
@@ -33,9 +41,10 @@ use datafusion_physical_plan::{
     PlanProperties,
 };
 use futures::future::BoxFuture;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::yield_now;
 
 use crate::result_memory::ResultMemory;
 use crate::wanted;
@@ -44,8 +53,14 @@ use crate::wanted;
 #[derive(Debug, Clone, Copy)]
 pub struct OwnThreads;
 
-/// Pairs that a partition compares on a worker: some milliseconds.
+/// Pairs that a partition of a nested-loop join compares on a worker: some milliseconds.
 const PAIRS_MAX: u64 = 1 << 22;
+/// A hash join that works on a batch for longer goes on elsewhere.
+const LONG: Duration = Duration::from_millis(50);
+/// Pairs that a hash join may find in the first rows that it looks up, if all of them match.
+const PAIRS_TRIED: u64 = 1 << 24;
+/// Fewest rows of a piece of a batch, unless the batch ends.
+const PIECE_ROWS_MIN: usize = 16;
 /// Threads of joins at a time. A runtime has more that may block.
 const THREADS_MAX: usize = 128;
 /// Batches that a thread makes ahead of its reader.
@@ -53,50 +68,83 @@ const AHEAD: usize = 1;
 
 static THREADS: Semaphore = Semaphore::const_new(THREADS_MAX);
 
-/// How many pairs of rows a join compares.
-#[derive(Debug)]
-pub(super) struct Pairs {
-    /// Rows of the left side so far.
-    left: AtomicU64,
-    /// For each partition, whether there are too many for a worker.
-    are_many: Vec<AtomicBool>,
+/// What tells that a join works for long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    /// It compares all pairs of rows, and their number is known before.
+    AllPairs,
+    /// It looks keys up, and the time that it took is known afterwards.
+    ByKey,
 }
 
-impl Pairs {
-    /// `join` over inputs that count; it has a left and a right one.
+/// The work of a join.
+#[derive(Debug)]
+pub(super) struct Work {
+    how: How,
+    /// Rows of the left side so far.
+    left: AtomicU64,
+    partitions: Vec<Partition>,
+    clock: Stopwatch,
+}
+
+/// The work of one partition.
+#[derive(Debug, Default)]
+struct Partition {
+    is_long: AtomicBool,
+    /// When it began to work on what it has: nanoseconds of the clock.
+    began: AtomicU64,
+}
+
+impl Work {
+    /// `join` over watched inputs; it has a left and a right one.
     ///
     /// # Errors
     /// DataFusion's, when it rebuilds the plan.
-    pub(super) fn of(join: Arc<dyn ExecutionPlan>) -> Result<(Arc<dyn ExecutionPlan>, Arc<Self>)> {
+    pub(super) fn of(
+        join: Arc<dyn ExecutionPlan>,
+        how: How,
+    ) -> Result<(Arc<dyn ExecutionPlan>, Arc<Self>)> {
         let [left, right] = join.children()[..] else {
             return internal_err!("a join has two sides");
         };
-        let partitions = right.output_partitioning().partition_count();
-        let are_many = (0..partitions).map(|_| AtomicBool::new(false)).collect();
-        let pairs = Arc::new(Self { left: AtomicU64::new(0), are_many });
-        let counted = |input: &Arc<dyn ExecutionPlan>, side| -> Arc<dyn ExecutionPlan> {
-            let (input, pairs) = (Arc::clone(input), Arc::clone(&pairs));
-            Arc::new(CountedRows { input, side, pairs })
+        let partition_count = right.output_partitioning().partition_count();
+        let partitions = std::iter::repeat_with(Partition::default).take(partition_count).collect();
+        let clock = Stopwatch::start();
+        let work = Arc::new(Self { how, left: AtomicU64::new(0), partitions, clock });
+        let watched = |input: &Arc<dyn ExecutionPlan>, side| -> Arc<dyn ExecutionPlan> {
+            let (input, work) = (Arc::clone(input), Arc::clone(&work));
+            Arc::new(WatchedSide { input, side, work })
         };
-        let inputs = vec![counted(left, JoinSide::Left), counted(right, JoinSide::Right)];
-        Ok((replace_children_if_necessary(join, inputs)?, pairs))
+        let inputs = vec![watched(left, JoinSide::Left), watched(right, JoinSide::Right)];
+        Ok((replace_children_if_necessary(join, inputs)?, work))
     }
 
-    /// Notes that `partition`, which has `compared` so many pairs, is to compare `row_count` rows with the left side.
-    /// Returns whether these make them too many.
-    fn add(&self, partition: usize, compared: &mut u64, row_count: usize) -> bool {
-        let before = *compared;
-        let more = self.left.load(Ordering::Relaxed).saturating_mul(row_count as u64);
-        *compared = before.saturating_add(more);
-        let become_many = before <= PAIRS_MAX && *compared > PAIRS_MAX;
-        if become_many && let Some(are_many) = self.are_many.get(partition) {
-            are_many.store(true, Ordering::Relaxed);
+    fn now(&self) -> u64 {
+        u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Notes that `partition` works from now on.
+    fn begins(&self, partition: usize) {
+        if let Some(partition) = self.partitions.get(partition) {
+            partition.began.store(self.now(), Ordering::Relaxed);
         }
-        become_many
     }
 
-    fn are_many(&self, partition: usize) -> bool {
-        self.are_many.get(partition).is_some_and(|are_many| are_many.load(Ordering::Relaxed))
+    /// How long `partition` has worked.
+    fn took(&self, partition: usize) -> Duration {
+        let began = self.partitions.get(partition).map(|part| part.began.load(Ordering::Relaxed));
+        Duration::from_nanos(began.map_or(0, |began| self.now().saturating_sub(began)))
+    }
+
+    /// Notes that `partition` works for long.
+    fn note_long(&self, partition: usize) {
+        if let Some(partition) = self.partitions.get(partition) {
+            partition.is_long.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn is_long(&self, partition: usize) -> bool {
+        self.partitions.get(partition).is_some_and(|part| part.is_long.load(Ordering::Relaxed))
     }
 }
 
@@ -105,23 +153,24 @@ pub(super) fn may_move(task: &TaskContext) -> bool {
     task.session_config().get_extension::<OwnThreads>().is_some() && !simulation::is_active()
 }
 
-/// Counts the rows of a side of a join on their way there. Below a join that runs alone: no reader of plans sees it.
+/// Watches the rows of a side of a join on their way there. It is only below a join that runs: no reader of plans sees
+/// it.
 #[derive(Debug)]
-struct CountedRows {
+struct WatchedSide {
     input: Arc<dyn ExecutionPlan>,
     side: JoinSide,
-    pairs: Arc<Pairs>,
+    work: Arc<Work>,
 }
 
-impl DisplayAs for CountedRows {
+impl DisplayAs for WatchedSide {
     fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CountedRows: {}", self.side)
+        write!(f, "WatchedSide: {}", self.side)
     }
 }
 
-impl ExecutionPlan for CountedRows {
+impl ExecutionPlan for WatchedSide {
     fn name(&self) -> &'static str {
-        "CountedRows"
+        "WatchedSide"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -148,10 +197,10 @@ impl ExecutionPlan for CountedRows {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let [input] = children.as_slice() else {
-            return internal_err!("rows are counted of one input, not {}", children.len());
+            return internal_err!("rows of one side are watched, not of {}", children.len());
         };
-        let (input, pairs) = (Arc::clone(input), Arc::clone(&self.pairs));
-        Ok(Arc::new(Self { input, side: self.side, pairs }))
+        let (input, work) = (Arc::clone(input), Arc::clone(&self.work));
+        Ok(Arc::new(Self { input, side: self.side, work }))
     }
 
     fn execute(
@@ -159,48 +208,132 @@ impl ExecutionPlan for CountedRows {
         partition: usize,
         task: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
+        let is_watched = may_move(&task);
         let rows = self.input.execute(partition, task)?;
-        let (schema, pairs) = (rows.schema(), Arc::clone(&self.pairs));
+        if !is_watched {
+            return Ok(rows);
+        }
+        let (schema, work) = (rows.schema(), Arc::clone(&self.work));
         if self.side == JoinSide::Left {
             let rows = rows.inspect(move |batch| {
                 let count = batch.as_ref().map_or(0, RecordBatch::num_rows);
-                pairs.left.fetch_add(count as u64, Ordering::Relaxed);
+                work.left.fetch_add(count as u64, Ordering::Relaxed);
             });
             return Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)));
         }
-        let mut compared = 0;
-        let rows = rows.then(move |batch| {
-            let count = batch.as_ref().map_or(0, RecordBatch::num_rows);
-            let become_many = pairs.add(partition, &mut compared, count);
-            async move {
-                if become_many {
-                    // The join waits, and can be moved.
-                    tokio::task::yield_now().await;
-                }
-                batch
-            }
+        let (pairs, busy, given) = (0, Duration::ZERO, 0);
+        let right =
+            Right { rows, work, partition, pairs, busy, rest: None, piece_rows: None, given };
+        let rows = stream::unfold(right, |mut right| async move {
+            let batch = right.next().await?;
+            Some((batch, right))
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 }
 
-/// The rows of a partition of a join, which goes on elsewhere once it has many pairs to compare.
+/// The rows of a partition of the right side.
+struct Right {
+    rows: SendableRecordBatchStream,
+    work: Arc<Work>,
+    partition: usize,
+    /// That a nested-loop join has compared since it last waited here.
+    pairs: u64,
+    /// How long a hash join has worked since then.
+    busy: Duration,
+    /// What is left of a batch that comes in pieces.
+    rest: Option<RecordBatch>,
+    /// Most rows of a piece; None before the first.
+    piece_rows: Option<usize>,
+    /// Rows of the last piece.
+    given: usize,
+}
+
+impl Right {
+    /// What the join gets next. Where the join is to be moved, or to give way, it waits once.
+    async fn next(&mut self) -> Option<Result<RecordBatch>> {
+        if self.work.how == How::ByKey && self.has_worked() {
+            yield_now().await;
+        }
+        let batch = match self.rest.take() {
+            Some(rest) => rest,
+            None => match self.rows.next().await? {
+                Ok(batch) => batch,
+                Err(error) => return Some(Err(error)),
+            },
+        };
+        if self.work.how == How::ByKey {
+            let piece = self.piece_of(batch);
+            self.work.begins(self.partition);
+            return Some(Ok(piece));
+        }
+        if self.become_many(batch.num_rows()) {
+            yield_now().await;
+        }
+        Some(Ok(batch))
+    }
+
+    /// Whether a nested-loop join has too many pairs for a worker with so many more rows.
+    fn become_many(&mut self, row_count: usize) -> bool {
+        let more = self.work.left.load(Ordering::Relaxed).saturating_mul(row_count as u64);
+        self.pairs = self.pairs.saturating_add(more);
+        let become_many = self.pairs > PAIRS_MAX;
+        if become_many {
+            self.pairs = 0;
+            self.work.note_long(self.partition);
+        }
+        become_many
+    }
+
+    /// Notes that a hash join has worked on the last piece: the next ones are smaller if it took long, and else larger.
+    /// Returns whether it is to wait.
+    fn has_worked(&mut self) -> bool {
+        let Some(rows) = self.piece_rows else { return false };
+        let took = self.work.took(self.partition);
+        if took > LONG {
+            self.piece_rows = Some((rows.min(self.given) / 2).max(PIECE_ROWS_MIN));
+            self.work.note_long(self.partition);
+        } else if took < LONG / 8 {
+            self.piece_rows = Some(rows.saturating_mul(2));
+        }
+        self.busy += took;
+        let waits = self.busy > LONG;
+        if waits {
+            self.busy = Duration::ZERO;
+        }
+        waits
+    }
+
+    /// The first piece of `batch`; the rest comes next.
+    fn piece_of(&mut self, batch: RecordBatch) -> RecordBatch {
+        let left = self.work.left.load(Ordering::Relaxed).max(1);
+        let tried =
+            || usize::try_from(PAIRS_TRIED / left).unwrap_or(usize::MAX).max(PIECE_ROWS_MIN);
+        let most = *self.piece_rows.get_or_insert_with(tried);
+        self.given = batch.num_rows().min(most);
+        if self.given == batch.num_rows() {
+            return batch;
+        }
+        self.rest = Some(batch.slice(self.given, batch.num_rows() - self.given));
+        batch.slice(0, self.given)
+    }
+}
+
+/// The rows of a partition of a join, which goes on elsewhere once it works for long.
 pub(super) struct Moving {
     rows: SendableRecordBatchStream,
-    pairs: Arc<Pairs>,
+    work: Arc<Work>,
     partition: usize,
     /// Whether it was decided where the join goes on.
     is_decided: bool,
+    /// Whether it does so elsewhere.
+    is_moved: bool,
 }
 
 impl Moving {
-    /// Of `partition`, whose join counts in `pairs`.
-    pub(super) fn new(
-        rows: SendableRecordBatchStream,
-        pairs: &Arc<Pairs>,
-        partition: usize,
-    ) -> Self {
-        Self { rows, pairs: Arc::clone(pairs), partition, is_decided: false }
+    /// Of `partition` of a join with this work.
+    pub(super) fn new(rows: SendableRecordBatchStream, work: &Arc<Work>, partition: usize) -> Self {
+        Self { rows, work: Arc::clone(work), partition, is_decided: false, is_moved: false }
     }
 }
 
@@ -209,17 +342,24 @@ impl Stream for Moving {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
+        if this.work.how == How::ByKey && !this.is_moved {
+            // The time between two of its batches is their reader's.
+            this.work.begins(this.partition);
+        }
         let polled = this.rows.poll_next_unpin(context);
-        if this.is_decided || polled.is_ready() || !this.pairs.are_many(this.partition) {
+        if this.is_decided || polled.is_ready() || !this.work.is_long(this.partition) {
             return polled;
         }
         this.is_decided = true;
         let (Ok(runtime), Ok(thread)) = (Handle::try_current(), THREADS.try_acquire()) else {
             return polled;
         };
+        this.is_moved = true;
         let nothing: SendableRecordBatchStream =
             Box::pin(EmptyRecordBatchStream::new(this.rows.schema()));
-        this.rows = on_thread(std::mem::replace(&mut this.rows, nothing), thread, runtime);
+        let rows = std::mem::replace(&mut this.rows, nothing);
+        let (work, partition) = (Arc::clone(&this.work), this.partition);
+        this.rows = on_thread(rows, (work, partition), thread, runtime);
         this.rows.poll_next_unpin(context)
     }
 }
@@ -230,17 +370,19 @@ impl RecordBatchStream for Moving {
     }
 }
 
-/// `rows`, made on a blocking thread of `runtime` for whoever makes them here.
+/// The same `rows` of a partition of a join with this work, made on a blocking thread of `runtime`.
 fn on_thread(
     mut rows: SendableRecordBatchStream,
+    (work, partition): (Arc<Work>, usize),
     thread: SemaphorePermit<'static>,
     runtime: Handle,
 ) -> SendableRecordBatchStream {
     let mut builder = RecordBatchReceiverStream::builder(rows.schema(), AHEAD);
     let give = builder.tx();
-    let work = async move {
+    let making = async move {
         let _thread = thread;
         loop {
+            work.begins(partition);
             let batch = tokio::select! {
                 biased;
                 () = give.closed() => return,
@@ -253,13 +395,13 @@ fn on_thread(
             }
         }
     };
-    let work: BoxFuture<'static, ()> = wanted::carried(Box::pin(work));
-    let work: BoxFuture<'static, ()> = match ResultMemory::current() {
-        Some(memory) => Box::pin(memory.over(work)),
-        None => work,
+    let making: BoxFuture<'static, ()> = wanted::carried(Box::pin(making));
+    let making: BoxFuture<'static, ()> = match ResultMemory::current() {
+        Some(memory) => Box::pin(memory.over(making)),
+        None => making,
     };
     builder.spawn_blocking(move || {
-        runtime.block_on(work);
+        runtime.block_on(making);
         Ok(())
     });
     builder.build()

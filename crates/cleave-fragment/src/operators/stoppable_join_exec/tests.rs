@@ -1,12 +1,12 @@
-//! A stopped join evaluates its condition no more, yields to others, and looks as it was planned. One of many pairs
-//! leaves its thread to others.
+//! A stopped join evaluates its condition no more, yields to others, and looks as it was planned. One that works for
+//! long leaves its thread to others.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use arrow::array::Int64Array;
-use arrow::datatypes::Field;
+use arrow::array::{AsArray, Int64Array};
+use arrow::datatypes::{Field, Int64Type};
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::{JoinSide, JoinType, NullEquality};
 use datafusion_execution::config::SessionConfig;
@@ -22,8 +22,9 @@ use futures::FutureExt;
 
 use super::*;
 
+/// A batch, so many times.
 #[derive(Debug)]
-struct Numbers(RecordBatch);
+struct Numbers(RecordBatch, usize);
 
 impl PartitionStream for Numbers {
     fn schema(&self) -> &Arc<Schema> {
@@ -31,21 +32,21 @@ impl PartitionStream for Numbers {
     }
 
     fn execute(&self, _task: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let batches = stream::iter([Ok(self.0.clone())]);
+        let batches = stream::iter(std::iter::repeat_n(self.0.clone(), self.1).map(Ok));
         Box::pin(RecordBatchStreamAdapter::new(self.0.schema(), batches))
     }
 }
 
 /// The numbers below `count`, as one batch.
 fn numbers(count: i64) -> Arc<dyn ExecutionPlan> {
-    rows_of(Int64Array::from_iter_values(0..count))
+    rows_of(Int64Array::from_iter_values(0..count), 1)
 }
 
-fn rows_of(column: Int64Array) -> Arc<dyn ExecutionPlan> {
+fn rows_of(column: Int64Array, times: usize) -> Arc<dyn ExecutionPlan> {
     let schema = Arc::new(Schema::new(vec![Field::new("number", DataType::Int64, false)]));
     let column = Arc::new(column);
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![column]).unwrap();
-    let part: Arc<dyn PartitionStream> = Arc::new(Numbers(batch));
+    let part: Arc<dyn PartitionStream> = Arc::new(Numbers(batch, times));
     let plan = StreamingTableExec::try_new(schema, vec![part], None, [], false, None).unwrap();
     Arc::new(plan)
 }
@@ -106,6 +107,13 @@ async fn joins_without_a_condition_end_too() {
     assert!(plan.execute(0, Arc::default()).unwrap().next().await.unwrap().is_err());
 }
 
+/// The rows of `join`, which may have threads of its own.
+fn on_own_threads(join: Arc<dyn ExecutionPlan>) -> SendableRecordBatchStream {
+    let plan = stoppable_joins(&join, &Stop::default(), Start::WhenPolled).unwrap();
+    let config = SessionConfig::new().with_extension(Arc::new(OwnThreads));
+    plan.execute(0, Arc::new(TaskContext::default().with_session_config(config))).unwrap()
+}
+
 #[tokio::test]
 async fn a_join_of_many_pairs_leaves_its_thread_to_others() {
     let (tell, told) = mpsc::channel();
@@ -118,11 +126,7 @@ async fn a_join_of_many_pairs_leaves_its_thread_to_others() {
     });
     let (left, right) = (numbers(5000), numbers(1000));
     let join = NestedLoopJoinExec::try_new(left, right, Some(filter), &JoinType::Left, None);
-    let plan: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
-    let plan = stoppable_joins(&plan, &Stop::default(), Start::WhenPolled).unwrap();
-    let config = SessionConfig::new().with_extension(Arc::new(OwnThreads));
-    let task = Arc::new(TaskContext::default().with_session_config(config));
-    let mut rows = plan.execute(0, task).unwrap();
+    let mut rows = on_own_threads(Arc::new(join.unwrap()));
     assert!(rows.next().now_or_never().is_none());
     tell.send(()).unwrap();
     let mut count = 0;
@@ -132,14 +136,52 @@ async fn a_join_of_many_pairs_leaves_its_thread_to_others() {
     assert_eq!(count, 5000, "no row has a match");
 }
 
+#[tokio::test]
+async fn a_join_by_key_that_has_taken_long_leaves_its_thread_to_others() {
+    let ((tell, told), (_never, nothing)) = (mpsc::channel(), mpsc::channel());
+    // The first batch takes long, and the second one waits for this test.
+    let waits = Mutex::new(vec![(told, 20_000), (nothing, 200)]);
+    let filter = asking(move || {
+        if let Some((wait, milliseconds)) = waits.lock().unwrap().pop() {
+            let heard = wait.recv_timeout(Duration::from_millis(milliseconds));
+            assert_eq!(heard.is_ok(), milliseconds > 200, "the thread of others");
+        }
+    });
+    let twice = rows_of(Int64Array::from_iter_values(0..100), 2);
+    let mut rows = on_own_threads(Arc::new(by_key(numbers(100), twice, Some(filter))));
+    assert!(rows.next().now_or_never().is_none());
+    tell.send(()).unwrap();
+    assert!(rows.next().await.is_none());
+}
+
+#[tokio::test]
+async fn rows_that_come_in_pieces_keep_their_order() {
+    let right = rows_of(Int64Array::from_iter_values(0..5000), 2);
+    let mut rows = on_own_threads(Arc::new(by_key(numbers(200_000), right, None)));
+    let mut found = Vec::new();
+    while let Some(batch) = rows.next().await {
+        let batch = batch.unwrap();
+        found.extend_from_slice(batch.column(1).as_primitive::<Int64Type>().values());
+    }
+    assert!(found.into_iter().eq((0..5000).chain(0..5000)));
+}
+
 /// A join by a key that is the same in all rows of both sides.
 fn by_one_key(left: usize, right: usize) -> HashJoinExec {
-    let same = |count| rows_of(Int64Array::from(vec![7; count]));
+    let same = |count| rows_of(Int64Array::from(vec![7; count]), 1);
+    by_key(same(left), same(right), None)
+}
+
+fn by_key(
+    left: Arc<dyn ExecutionPlan>,
+    right: Arc<dyn ExecutionPlan>,
+    filter: Option<JoinFilter>,
+) -> HashJoinExec {
     let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("number", 0));
     let on = vec![(Arc::clone(&key), key)];
     let (mode, nulls) = (PartitionMode::CollectLeft, NullEquality::NullEqualsNothing);
-    let (left, right, kind) = (same(left), same(right), JoinType::Inner);
-    HashJoinExec::try_new(left, right, on, None, &kind, None, mode, nulls, false).unwrap()
+    let kind = JoinType::Inner;
+    HashJoinExec::try_new(left, right, on, filter, &kind, None, mode, nulls, false).unwrap()
 }
 
 #[tokio::test]
