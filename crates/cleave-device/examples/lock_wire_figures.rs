@@ -161,6 +161,7 @@ fn request(run: u64, snapshot: u64) -> Execute {
         outputs: Outputs::One,
         output: 0,
         attaches: false,
+        trace: Default::default(),
         partitions: 1,
         memory_bytes: 1 << 20,
         slot_count: 4,

@@ -29,6 +29,7 @@ use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::{SlotForm, SlotSender};
 use cleave_fragment::row_locks::RowLocks;
 use cleave_fragment::strip::Strip;
+use cleave_fragment::trace::OpenSpan;
 use cleave_fragment::{MorselList, Stop};
 use cleave_media::{Extent, Stopwatch};
 use datafusion_execution::TaskContext;
@@ -40,8 +41,10 @@ use crate::node::HelpedMorsels;
 use crate::run_space::RunSpace;
 
 mod ring;
+mod run_span;
 
 use ring::{Limits, Ring};
+use run_span::RunSpan;
 
 /// A run that was not released.
 #[derive(Debug)]
@@ -71,6 +74,7 @@ pub(crate) struct FragmentRun {
     why_cancelled: OnceLock<DeviceError>,
     /// True once nothing works for the run any more.
     still: watch::Sender<bool>,
+    span: RunSpan,
 }
 
 /// The morsels that stream through a run.
@@ -166,7 +170,13 @@ impl FragmentRun {
             stop: Stop::default(),
             why_cancelled: OnceLock::new(),
             still: watch::Sender::new(false),
+            span: RunSpan::default(),
         }
+    }
+
+    /// The same run on `device`, measured by `span` if there is one.
+    pub(crate) fn traced_by(self, span: Option<OpenSpan>, device: [u8; 16]) -> Self {
+        Self { span: RunSpan::of(span, device), ..self }
     }
 
     /// The header that it was requested with.
@@ -235,9 +245,15 @@ impl FragmentRun {
         drop(self.locks.set(locks));
     }
 
+    /// It has its memory.
+    pub(crate) fn was_admitted(&self) {
+        self.span.was_admitted();
+    }
+
     /// Reports that the run was admitted, or why it was not.
     pub(crate) fn accept(&self, outcome: Result<SchemaRef, DeviceError>) {
-        if outcome.is_err() {
+        if let Err(error) = &outcome {
+            self.span.end(Err(error));
             self.still.send_replace(true);
         }
         self.accepted.send_replace(Some(outcome));
@@ -303,6 +319,8 @@ impl FragmentRun {
 
     /// Ends the run; nothing works for it any more.
     pub(crate) fn finish(&self, outcome: Result<RunReport, DeviceError>) {
+        // First: whoever sees the end finds the span.
+        self.span.end(outcome.as_ref());
         {
             let mut rows = self.lock();
             for ring in &mut rows.rings {

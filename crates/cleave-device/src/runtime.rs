@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
@@ -26,6 +26,7 @@ use cleave_fragment::command::{
 use cleave_fragment::ending::end_in_background;
 use cleave_fragment::filter_history::{FILTER_HISTORY_BYTES, FilterHistory};
 use cleave_fragment::link::{DeviceService, SlotSender};
+use cleave_fragment::trace::SpanSink;
 use cleave_fragment::waiting::spawn_blocking_on;
 use cleave_media::{BLOCK_SIZE, Extent, Media, random_bytes, simulation};
 use cleave_store::{MediaPages, PageCache, PageRead, PageRef};
@@ -135,6 +136,8 @@ pub struct Runtime {
     engine: NodeEngine,
     /// Its links to other devices.
     peers: Arc<PeerLinks>,
+    /// Who takes the spans of its runs; unset, those of a host in this process go where the host's go.
+    spans: OnceLock<Arc<dyn SpanSink>>,
     threads: Threads,
 }
 
@@ -230,6 +233,7 @@ impl Runtime {
             admission: Admission::new(options.fragment_memory_bytes, options.admission_wait),
             peers: Arc::new(PeerLinks::of(engine.clone(), options.peers.clone())),
             engine,
+            spans: OnceLock::new(),
             threads: Threads { io, fragments },
             options,
         });
@@ -241,6 +245,11 @@ impl Runtime {
     /// The media that it serves.
     pub fn media(&self) -> &Arc<dyn Media> {
         &self.media
+    }
+
+    /// Gives `sink` the spans of its runs from now on; false: another one has them already.
+    pub fn trace_to(&self, sink: Arc<dyn SpanSink>) -> bool {
+        self.spans.set(sink).is_ok()
     }
 
     /// What it holds for other devices and of them: grants that have not ended, and links that runs use.

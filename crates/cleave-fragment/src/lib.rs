@@ -22,7 +22,7 @@
 //! 7. [`profile`]: the performance figures of a side, for cost models.
 //! 8. [`waiting`]: for time, and for work that blocks. [`ending`]: of threads. [`walk`]: walks over plans and
 //!    expressions, compiled once. [`wanted`]: whether somebody still waits for a result. [`result_memory`]: the memory
-//!    of large function results. [`progress`]: how far a statement is.
+//!    of large function results. [`progress`]: how far a statement is. [`trace`]: when what of it happened.
 //!
 //! Deliberately absent: SQL, planning, catalogs, and any knowledge of which side this is.
 
@@ -53,6 +53,7 @@ pub mod run_tasks;
 pub mod scattered_reads;
 pub mod spill_space;
 pub mod strip;
+pub mod trace;
 pub mod waiting;
 pub mod walk;
 pub mod wanted;

@@ -54,6 +54,7 @@ fn request(slot_count: u32) -> Execute {
         outputs: Outputs::One,
         output: 0,
         attaches: false,
+        trace: Default::default(),
     }
 }
 

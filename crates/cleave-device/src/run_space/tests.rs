@@ -43,6 +43,7 @@ fn request(reserved: Vec<Extent>, extensible: bool) -> Execute {
         outputs: Outputs::One,
         output: 0,
         attaches: false,
+        trace: Default::default(),
         locks: None,
         partitions: 1,
         memory_bytes: 0,

@@ -23,6 +23,7 @@ use cleave_fragment::filter_history::HistoryUse;
 use cleave_fragment::link::SlotSender;
 use cleave_fragment::row_locks::RowLocks;
 use cleave_fragment::run_tasks::RunTasks;
+use cleave_fragment::trace::SpanKind;
 use cleave_fragment::{
     BroadcastExec, ChangePagesExec, FragmentContext, FragmentCounters, GraceExec, IndexInput,
     InsertPagesExec, MorselList, MorselSource, PageSink, PeerRowInputs, PeerRowsExec,
@@ -155,7 +156,9 @@ impl Runtime {
             return Err(refused(format!("{RUNS_MAX} runs wait to be released")));
         }
         self.check_unused(&runs, &request.reserved, None)?;
-        let run = Arc::new(FragmentRun::new(request, memory_bytes, slots, space));
+        let span = request.trace.begin(SpanKind::Server, "fragment", self.spans.get());
+        let run = FragmentRun::new(request, memory_bytes, slots, space);
+        let run = Arc::new(run.traced_by(span, self.options.device_id));
         runs.insert(request.header.run_key(), Arc::clone(&run));
         Ok((run, true))
     }
@@ -227,6 +230,7 @@ impl Runtime {
         slots: SlotSender,
         mut admitted: Admitted,
     ) -> Result<SchemaRef, DeviceError> {
+        run.was_admitted();
         let locks = request.locks.map(|locks| RowLocks::begin(locks, slots));
         let locks = locks.transpose().map_err(|why| of_locks(&why))?;
         if let Some(locks) = &locks {

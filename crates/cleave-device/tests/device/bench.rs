@@ -243,6 +243,7 @@ impl Bench {
             outputs: Outputs::One,
             output: 0,
             attaches: false,
+            trace: Default::default(),
         }
     }
 

@@ -171,6 +171,7 @@ impl WritingFragment {
             outputs: Outputs::One,
             output: 0,
             attaches: false,
+            trace: Default::default(),
         })
     }
 

@@ -24,6 +24,7 @@ use crate::index_filter::IndexFilter;
 use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Lease, Morsel};
 use crate::profile::SideProfile;
+use crate::trace::Trace;
 
 /// The epoch of a reader: a host that has not opened its database and only looks at a device's content. It may read and
 /// ask status, whoever owns the device, and changes nothing. Incarnations count from 1.
@@ -429,6 +430,8 @@ pub struct Execute {
     pub first_slot: u64,
     /// How it locks rows, if it does: set by the link that has its [`HostedJob`](crate::row_locks::HostedJob).
     pub locks: Option<RunLocks>,
+    /// What the run's span is made under.
+    pub trace: Trace,
 }
 
 /// How a run locks rows.

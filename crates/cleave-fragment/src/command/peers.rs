@@ -21,6 +21,7 @@ use bytes::Bytes;
 
 use super::message::{CommandHeader, Execute};
 use crate::filter_history::HistoryMode;
+use crate::trace::Trace;
 
 /// Most devices that one run takes pages or rows from.
 pub const PEERS_MAX: usize = 1024;
@@ -220,6 +221,7 @@ impl Execute {
             fed: Vec::new(),
             first_slot: 0,
             locks: None,
+            trace: Trace::default(),
         }
     }
 

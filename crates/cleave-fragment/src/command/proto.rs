@@ -18,6 +18,7 @@ use super::wire::{Frame, FrameKind};
 use crate::broadcast::Broadcast;
 use crate::filter_history::HistoryMode;
 use crate::morsel::{Morsel, MorselPage};
+use crate::trace::{Trace, TraceContext};
 
 pub mod answer;
 mod dead_rows;
@@ -296,6 +297,9 @@ struct ExecuteProto {
     output: u32,
     #[prost(bool, tag = "27")]
     attaches: bool,
+    /// Empty where nobody traces.
+    #[prost(bytes = "bytes", tag = "28")]
+    trace: Bytes,
 }
 
 /// Without a job the run locks by batches.
@@ -527,6 +531,7 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
         outputs: outputs_to_proto(execute.outputs),
         output: execute.output,
         attaches: execute.attaches,
+        trace: execute.trace.context().map(|context| context.to_bytes().into()).unwrap_or_default(),
     };
     Frame { kind: FrameKind::Execute, request, head: head.encode_to_vec().into(), parts }
 }
@@ -607,7 +612,16 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
         outputs: outputs_from_proto(message.outputs)?,
         output: message.output,
         attaches: message.attaches,
+        trace: trace_from_proto(&message.trace)?,
     })
+}
+
+fn trace_from_proto(trace: &Bytes) -> Decoded<Trace> {
+    if trace.is_empty() {
+        return Ok(Trace::default());
+    }
+    let context = TraceContext::from_bytes(trace);
+    context.map(Trace::of_peer).ok_or(MalformedMessage::Field("context of a trace"))
 }
 
 fn locks_to_proto(locks: RunLocks) -> RunLocksProto {

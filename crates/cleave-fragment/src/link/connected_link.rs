@@ -20,6 +20,7 @@ use tokio::time::timeout;
 use super::attempts::{Attempt, Attempts};
 use super::connection::{Connection, Credit};
 use super::dial::Dial;
+use super::fragment_span;
 use super::handed_table::hear_host;
 use super::link::{
     AcceptedRun, AttachMode, EndGuard, Link, LinkError, RunControl, RunStream, SlotForm,
@@ -37,7 +38,7 @@ use crate::row_locks::HostedJob;
 
 /// Runs whose streams ended while their device could not be told, or may not have heard it. Successive links to one
 /// device share a list of them: the next connection releases the runs on it. Releasing a run that is gone succeeds.
-/// Beside them it counts the connections that broke.
+/// Beside them it counts the connections that broke, and the attempts to connect that failed.
 #[derive(Debug, Clone, Default)]
 pub struct AbandonedRuns(Arc<Mutex<RunList>>);
 
@@ -48,6 +49,8 @@ struct RunList {
     told: VecDeque<CommandHeader>,
     /// Connections that broke, as far as it was noticed.
     broken: u64,
+    /// Attempts to connect that failed, or that nobody waited for.
+    failed: u64,
 }
 
 /// More than the runs a device keeps.
@@ -86,6 +89,11 @@ impl AbandonedRuns {
     /// How many connections of the links that share it broke, as far as one of them has noticed.
     pub fn broken_count(&self) -> u64 {
         self.lock().broken
+    }
+
+    /// How many attempts of the links that share it to connect failed, or were given up.
+    pub fn failed_count(&self) -> u64 {
+        self.lock().failed
     }
 
     /// A link has done with `connection`, which was its present one: either it is replaced, or the link ends.
@@ -327,6 +335,15 @@ impl ConnectedLink {
         mut request: Execute,
         job: Option<Arc<HostedJob>>,
     ) -> Result<RunStream, LinkError> {
+        let span = fragment_span::begin(&mut request, || self.device());
+        fragment_span::begun(span, self.begin_run(request, job).await)
+    }
+
+    async fn begin_run(
+        &self,
+        mut request: Execute,
+        job: Option<Arc<HostedJob>>,
+    ) -> Result<RunStream, LinkError> {
         let (header, first_slot) = (request.header, request.first_slot);
         let output = request.attached_output();
         let (slot_count, slot_bytes) = (request.slot_count, request.slot_bytes);
@@ -452,16 +469,34 @@ impl Drop for Resuming<'_> {
 
 /// Opens a connection, identifies the device, and makes the connection the current one.
 async fn open_connection(shared: Arc<Shared>) -> Result<Arc<Connection>, LinkError> {
+    let mut dialling = Dialling { counted_by: &shared.abandoned, has_connected: false };
     let connection = shared.dial.open().await?;
     let adopted = match identify(&shared, &connection).await {
         Ok(identity) => shared.adopt(&connection, identity),
         Err(error) => Err(error),
     };
     match adopted {
-        Ok(()) => Ok(connection),
+        Ok(()) => {
+            dialling.has_connected = true;
+            Ok(connection)
+        }
         Err(error) => {
             connection.fail("it was not let in");
             Err(error)
+        }
+    }
+}
+
+/// An attempt to connect. It has failed unless it says otherwise, also where its link was dropped meanwhile.
+struct Dialling<'a> {
+    counted_by: &'a AbandonedRuns,
+    has_connected: bool,
+}
+
+impl Drop for Dialling<'_> {
+    fn drop(&mut self) {
+        if !self.has_connected {
+            self.counted_by.lock().failed += 1;
         }
     }
 }

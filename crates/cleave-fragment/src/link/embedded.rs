@@ -11,6 +11,7 @@ use cleave_shmem::LockError;
 use tokio::runtime::Handle;
 
 use super::attempts::{Attempt, Attempts};
+use super::fragment_span;
 use super::link::{
     AcceptedRun, AttachMode, DeviceService, EndGuard, Link, LinkError, RunControl, RunStream,
     SlotForm, SlotSender, SpaceNeeds, Traffic,
@@ -113,6 +114,15 @@ impl Link for EmbeddedLink {
 
 impl EmbeddedLink {
     async fn begin(
+        &self,
+        mut request: Execute,
+        job: Option<Arc<HostedJob>>,
+    ) -> Result<RunStream, LinkError> {
+        let span = fragment_span::begin(&mut request, || EMBEDDED.to_owned());
+        fragment_span::begun(span, self.begin_run(request, job).await)
+    }
+
+    async fn begin_run(
         &self,
         mut request: Execute,
         job: Option<Arc<HostedJob>>,

@@ -27,9 +27,11 @@ use crate::command::{
 };
 use crate::filter_history::FilterHistory;
 use crate::link::expected_rows::{check_columns, check_rows, with_nulls};
+use crate::link::fragment_span;
 use crate::link::metered::ByteCounters;
 use crate::link::token_bucket::RateCap;
 use crate::row_locks::HostedJob;
+use crate::trace::OpenSpan;
 
 /// The host's side of one device.
 #[async_trait]
@@ -487,6 +489,8 @@ pub struct RunStream {
     slot_bytes: u64,
     rows: Option<u64>,
     needs: Option<SpaceNeeds>,
+    /// The host's span of the run, until that ends.
+    span: Option<Box<OpenSpan>>,
 }
 
 /// What a link knows about a run when it makes its [`RunStream`].
@@ -528,6 +532,26 @@ impl RunStream {
             slot_bytes: 0,
             rows: (run.first_slot == 0).then_some(0),
             needs: run.needs,
+            span: None,
+        }
+    }
+
+    /// Ends `span` with the run.
+    pub(super) fn traced_by(&mut self, span: Box<OpenSpan>) {
+        self.span = Some(span);
+    }
+
+    /// Ends the run's span, with `error` if that is why.
+    fn end_span(&mut self, error: Option<&LinkError>) {
+        let Some(mut span) = self.span.take() else { return };
+        if let Some(report) = &self.report {
+            fragment_span::tell(&mut span, report);
+        }
+        span.set("cleave.fragment.slots", self.next_slot);
+        span.set("cleave.fragment.slot_bytes", self.slot_bytes);
+        span.set_ms("cleave.fragment.waited_ms", self.waited);
+        if let Some(error) = error {
+            fragment_span::fail(&mut span, error);
         }
     }
 
@@ -580,6 +604,9 @@ impl RunStream {
             }),
         };
         self.ended = !matches!(outcome, Ok(Some(_)));
+        if self.ended {
+            self.end_span(outcome.as_ref().err());
+        }
         outcome
     }
 
@@ -694,6 +721,10 @@ impl RunStream {
 
 impl Drop for RunStream {
     fn drop(&mut self) {
+        if let Some(span) = &mut self.span {
+            span.set(fragment_span::GIVEN_UP, true);
+        }
+        self.end_span(None);
         self.control.end();
     }
 }

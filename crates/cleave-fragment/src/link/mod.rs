@@ -10,7 +10,7 @@
 //! 2. [`EmbeddedLink`] joins the two in one process, [`ConnectedLink`] through shared memory ([`ConnectedLink::local`])
 //!    or over TCP ([`ConnectedLink::remote`]); one conformance suite runs over all three.
 //! 3. `dial` connects a link, `connection` is the connection.
-//! 4. `expected_rows` checks the rows that a device sends.
+//! 4. `expected_rows` checks the rows that a device sends; `fragment_span` measures a run for traces.
 //! 5. [`local_stream`] makes shared memory a stream of bytes; [`tls`] pins the device's certificate; [`token_bucket`]
 //!    limits a link's rate, [`metered`] counts what crosses.
 //!
@@ -23,6 +23,7 @@ mod connection;
 mod dial;
 pub mod embedded;
 mod expected_rows;
+mod fragment_span;
 pub mod handed_table;
 #[expect(clippy::module_inception, reason = "the trait that this directory is named after")]
 pub mod link;

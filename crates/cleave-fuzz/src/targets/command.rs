@@ -496,6 +496,7 @@ fn execute() -> Execute {
         outputs: Outputs::ByHash { columns: vec![0, 2], count: 3 },
         output: 2,
         attaches: false,
+        trace: Default::default(),
     }
 }
 

@@ -401,6 +401,7 @@ async fn lock_on(device: &Device, job: &LockingJob, object: u64, vids: Range<u64
         outputs: Outputs::One,
         output: 0,
         attaches: false,
+        trace: Default::default(),
         partitions: 1,
         memory_bytes: 4 << 20,
         slot_count: 4,

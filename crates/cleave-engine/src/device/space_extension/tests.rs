@@ -129,6 +129,7 @@ fn request(claim: &Claim, reserved: Vec<Extent>) -> Execute {
         outputs: Outputs::One,
         output: 0,
         attaches: false,
+        trace: Default::default(),
         locks: None,
         partitions: 1,
         memory_bytes: 0,

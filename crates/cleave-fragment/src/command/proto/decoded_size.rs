@@ -32,6 +32,7 @@ use crate::field_count::take_varint;
 use crate::index_filter::{IndexFilter, IndexFilteredPart};
 use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Morsel, MorselPage};
+use crate::trace::TraceContext;
 
 /// Bytes that a shared slice and the like take besides their content.
 const BESIDE: u64 = 64;
@@ -54,6 +55,8 @@ pub fn execute_bytes(head: &[u8]) -> u64 {
             23 => both::<PeerProto, Peer>().saturating_add(field.length() * 2),
             24 => both::<PeerRowsProto, PeerRows>().saturating_add(each(field, peer_rows_bytes)),
             25 => both::<OutputsProto, Outputs>().saturating_add(each(field, outputs_bytes)),
+            // Anything but a context is refused.
+            28 => 2 * (TraceContext::BYTES as u64 + BESIDE),
             _ => 0,
         })
         .fold(0, u64::saturating_add)

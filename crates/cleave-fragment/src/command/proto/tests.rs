@@ -239,8 +239,17 @@ fn execute_comes_back_as_it_was() {
         outputs: Outputs::ByHash { columns: vec![0, u32::MAX], count: 64 },
         output: 63,
         attaches: true,
+        trace: Trace::of_peer(TraceContext::new([1; 16], [2; 8], 1).unwrap()),
     };
-    assert_eq!(decode_execute(encode_execute(1, execute.clone())).unwrap(), execute);
+    let decoded = decode_execute(encode_execute(1, execute.clone())).unwrap();
+    // Any two traces are equal.
+    assert_eq!(decoded.trace.context(), execute.trace.context());
+    assert_eq!(decoded, execute);
+    for wrong in [[1; 24].as_slice(), &[1; 26], &[0; 25]] {
+        let error = trace_from_proto(&Bytes::copy_from_slice(wrong)).unwrap_err();
+        assert!(error.to_string().contains("trace"), "{wrong:?}");
+    }
+    assert_eq!(trace_from_proto(&Bytes::new()).unwrap().context(), None);
     let short = PageHomeProto { device: Bytes::from_static(&[8; 15]), ..Default::default() };
     assert!(home_from_proto(short).unwrap_err().to_string().contains("device"));
     let by_batches = Execute { locks: Some(RunLocks::Batches), ..execute.clone() };

@@ -107,6 +107,7 @@ fn what_hosts_send_counts_for_what_it_is() {
         outputs: Outputs::One,
         output: 0,
         attaches: false,
+        trace: Default::default(),
     };
     let peer = Peer {
         device: [1; 16],
