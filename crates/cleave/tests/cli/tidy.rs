@@ -17,7 +17,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("cleave-fragment", &["cleave-shmem", "cleave-media", "cleave-store"]),
     ("cleave-txn", &["cleave-shmem", "cleave-media", "cleave-store"]),
     ("cleave-plan", &["cleave-shmem", "cleave-media", "cleave-store", "cleave-fragment"]),
-    ("cleave-device", &["cleave-shmem", "cleave-media", "cleave-store", "cleave-fragment"]),
+    // The programs send traces by it; libraries only make spans.
+    ("cleave-traces", &["cleave-fragment"]),
+    (
+        "cleave-device",
+        &["cleave-shmem", "cleave-media", "cleave-store", "cleave-fragment", "cleave-traces"],
+    ),
     (
         "cleave-catalog",
         &[

@@ -1,0 +1,134 @@
+//! Where traces go: an address in, what it takes to reach it out.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::Path;
+
+use cleave_fragment::link::TlsFileError;
+use cleave_fragment::link::tls::client_config;
+use http::uri::{InvalidUri, PathAndQuery};
+use http::{HeaderValue, Uri};
+use rustls::pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+
+/// Collectors listen here.
+const PORT: u16 = 4318;
+/// And take traces here.
+const PATH: &str = "/v1/traces";
+
+/// Why an address is none of a collector. Correct it, or the certificate's file.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectorError {
+    /// It is no address.
+    #[error("traces go to http://HOST:PORT or https://HOST:PORT, not to `{0}`")]
+    Address(String),
+    /// What is sent could be read on the way.
+    #[error("`{0}` is not on this machine: traces go there by https alone")]
+    Plain(String),
+    /// Nobody would know who answers.
+    #[error("`{0}` needs a certificate that it is known by, its own or its authority's")]
+    Unknown(String),
+    /// A certificate that would not be used.
+    #[error("`{0}` shows no certificate: it is http")]
+    Unused(String),
+    /// The certificate's file cannot be used.
+    #[error(transparent)]
+    Certificate(#[from] TlsFileError),
+}
+
+/// A collector's address, checked. It has no secret.
+#[derive(Clone)]
+pub struct Collector {
+    url: String,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// What a request asks for.
+    pub(crate) path: Uri,
+    /// Whom it is for.
+    pub(crate) authority: HeaderValue,
+    pub(crate) tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+impl Collector {
+    /// The collector at `url`, known by the certificate in the file `ca` if that is https.
+    ///
+    /// # Errors
+    /// What is wrong with either.
+    pub fn at(url: &str, ca: Option<&Path>) -> Result<Self, CollectorError> {
+        let pem = |path: &Path| {
+            std::fs::read(path).map_err(|source| TlsFileError::Read {
+                what: "a certificate",
+                path: path.to_owned(),
+                source,
+            })
+        };
+        Self::known_by(url, ca.map(pem).transpose()?.as_deref())
+    }
+
+    /// The same, by the certificate `pem`.
+    ///
+    /// # Errors
+    /// As [`Collector::at`].
+    pub fn known_by(url: &str, pem: Option<&[u8]>) -> Result<Self, CollectorError> {
+        let wrong = || CollectorError::Address(shown(url));
+        let uri: Uri = url.parse().map_err(|_: InvalidUri| wrong())?;
+        let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+            return Err(wrong());
+        };
+        // A user and a password would stand in the clear, here and in the log.
+        if authority.as_str().contains('@') {
+            return Err(wrong());
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let is_near = match host.parse::<IpAddr>() {
+            Ok(address) => address.is_loopback(),
+            Err(_) => host == "localhost",
+        };
+        let tls = match (scheme, pem) {
+            ("http", None) if is_near => None,
+            ("http", None) => return Err(CollectorError::Plain(shown(url))),
+            ("http", Some(_)) => return Err(CollectorError::Unused(shown(url))),
+            ("https", None) => return Err(CollectorError::Unknown(shown(url))),
+            ("https", Some(pem)) => {
+                let name = ServerName::try_from(host.clone()).map_err(|_| wrong())?;
+                Some((TlsConnector::from(client_config(pem)?), name))
+            }
+            _ => return Err(wrong()),
+        };
+        let path = match uri.path_and_query().map_or("/", PathAndQuery::as_str) {
+            "/" => PATH,
+            path => path,
+        };
+        Ok(Self {
+            url: format!("{scheme}://{authority}{path}"),
+            port: authority.port_u16().unwrap_or(PORT),
+            path: path.parse().map_err(|_: InvalidUri| wrong())?,
+            authority: HeaderValue::from_str(authority.as_str()).map_err(|_| wrong())?,
+            host,
+            tls,
+        })
+    }
+
+    /// Its address in full.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl fmt::Debug for Collector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Collector").field(&self.url).finish()
+    }
+}
+
+/// `url` without the user and password that it may have.
+fn shown(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(start), Some(end)) if start + 3 <= end => {
+            let (scheme, rest) = (url.get(..start + 3), url.get(end..));
+            format!("{}…{}", scheme.unwrap_or_default(), rest.unwrap_or_default())
+        }
+        _ => url.to_owned(),
+    }
+}
