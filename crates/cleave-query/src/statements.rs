@@ -3,11 +3,13 @@
 //! ```text
 //!  text ─▶ Shape ─▶ Counting, while it runs ─┬─▶ Totals: by kind and outcome, times in buckets
 //!                      ▲ its queries' cost   ├─▶ an entry of its role and shape
-//!                                            └─▶ whoever is told of slow statements
+//!                                            ├─▶ whoever is told of slow statements
+//!                                            └─▶ its span, if it is traced
 //! ```
 //! 1. [`Shape`] is a statement without its constants.
 //! 2. [`Counting`] measures one run of it: from its beginning to its last row, or to where it failed or was given up.
 //! 3. [`Statements`] has an entry for each shape and role. Beyond the limit, those with the fewest calls go.
+//! 4. [`Traces`] says which statements are traced, and who takes their spans.
 //!
 //! Invariants: no constant of a statement is kept, but for what [`SlowStatements`] ask for of queries. A statement that
 //! ends takes two short locks, and one that is counted for the first time a longer one.
@@ -16,6 +18,7 @@
 
 mod shape;
 mod totals;
+mod traced;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,11 +28,14 @@ use std::time::Duration;
 
 use cleave_catalog::settings::Client;
 use cleave_catalog::statement_cost::{Cost, StatementCost};
+use cleave_fragment::trace::Trace;
 use cleave_media::{Clock, SystemClock};
 
 pub use shape::{Shape, StatementKind};
 use totals::Totals;
 pub use totals::{BUCKETS_S, KindTotals};
+use traced::Traced;
+pub use traced::{Traces, asked_by};
 
 /// Entries that are kept unless [`Statements::keep`] says otherwise.
 pub const ENTRY_COUNT_DEFAULT: usize = 1000;
@@ -51,6 +57,7 @@ pub struct Statements {
     left_count: AtomicU64,
     totals: Totals,
     slow: OnceLock<SlowStatements>,
+    traces: OnceLock<Traces>,
 }
 
 /// The statements of one shape and role.
@@ -158,6 +165,8 @@ pub struct Counting {
     cost: StatementCost,
     /// For those who are told of it: user, session, and text where it is shown with constants.
     about: Option<(String, i32, Option<String>)>,
+    /// Its place in a trace, if it is traced.
+    traced: Option<Box<Traced>>,
     /// It is entered already, or not to be.
     has_ended: bool,
 }
@@ -170,6 +179,7 @@ impl Default for Statements {
             left_count: AtomicU64::new(0),
             totals: Totals::default(),
             slow: OnceLock::new(),
+            traces: OnceLock::new(),
         }
     }
 }
@@ -186,6 +196,17 @@ impl Statements {
     /// Tells `slow` of statements from now on; false: somebody else is told already.
     pub fn tell(&self, slow: SlowStatements) -> bool {
         self.slow.set(slow).is_ok()
+    }
+
+    /// Traces statements by `traces` from now on; false: they are traced already.
+    pub fn trace(&self, traces: Traces) -> bool {
+        self.traces.set(traces).is_ok()
+    }
+
+    /// Whether statements are traced.
+    #[must_use]
+    pub fn are_traced(&self) -> bool {
+        self.traces.get().is_some()
     }
 
     /// Sums over all statements since the database was opened.
@@ -275,6 +296,7 @@ impl Counting {
             let text = text.filter(|_| shows).map(cut);
             (client.user.clone(), client.backend, text)
         });
+        let traces = statements.traces.get().filter(|_| !client.looks_on);
         Self {
             statements: Arc::clone(statements),
             shape: shape.clone(),
@@ -283,6 +305,7 @@ impl Counting {
             rows: 0,
             cost: StatementCost::default(),
             about,
+            traced: traces.and_then(|traces| traces.traced(client)).map(Box::new),
             has_ended: client.looks_on,
         }
     }
@@ -291,6 +314,12 @@ impl Counting {
     pub fn cost(&mut self) -> StatementCost {
         self.cost = StatementCost::begun();
         self.cost.clone()
+    }
+
+    /// What its fragments are measured under.
+    #[must_use]
+    pub fn trace(&self) -> Trace {
+        self.traced.as_ref().map(|traced| traced.trace()).unwrap_or_default()
     }
 
     /// It has given, or changed, so many rows more.
@@ -322,6 +351,9 @@ impl Counting {
                 cost: &cost,
                 end,
             });
+        }
+        if let Some(traced) = self.traced.take() {
+            traced.end((&self.shape, elapsed), (self.rows, &cost), end);
         }
         if let Some(entry) = self.statements.entry((self.role, self.shape.hash()), &self.shape) {
             let is_done = end == StatementEnd::Done;

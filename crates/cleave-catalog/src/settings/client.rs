@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cleave_fragment::progress::Progress;
+use cleave_fragment::trace::Trace;
 
 use super::{Admits, transaction};
 use crate::acting::Acting;
@@ -38,6 +39,10 @@ pub struct Client {
     pub outside: Outside,
     /// What its present statement has cost.
     pub cost: StatementCost,
+    /// The span of its present statement, if that is traced.
+    pub trace: Trace,
+    /// The span of the client that its present statement is a part of.
+    pub asked_by: Trace,
     /// How far its present statement is.
     pub progress: Progress,
     /// Its statements may name files of this machine, if its role may: true but for clients of a server that does not
@@ -75,6 +80,8 @@ impl Default for Client {
             admits: None,
             outside: Outside::default(),
             cost: StatementCost::default(),
+            trace: Trace::default(),
+            asked_by: Trace::default(),
             progress: Progress::default(),
             serves_files: true,
             looks_on: false,

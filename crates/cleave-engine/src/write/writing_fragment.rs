@@ -171,7 +171,7 @@ impl WritingFragment {
             outputs: Outputs::One,
             output: 0,
             attaches: false,
-            trace: Default::default(),
+            trace: sides.settings.client.trace.on_device(sides.device.name()),
         })
     }
 

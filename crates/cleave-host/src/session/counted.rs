@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use cleave_catalog::error::{Error, Result};
-use cleave_query::statements::{Counting, Shape, StatementEnd};
+use cleave_fragment::trace::Trace;
+use cleave_query::statements::{Counting, Shape, StatementEnd, asked_by};
 
 use super::{Outcome, Session, Started};
 
@@ -17,14 +18,24 @@ impl Session {
         self.settings.client.looks_on = true;
     }
 
+    /// Its next statements come with `sql`, of which a comment may say of which trace they are a part.
+    pub fn comes_with(&mut self, sql: &str) {
+        if self.database.statements().are_traced() {
+            let asked_by = asked_by(sql).map(Trace::of_peer);
+            self.settings.client.asked_by = asked_by.unwrap_or_default();
+        }
+    }
+
     /// Begins to count a statement of this `shape`; `text` is its text with constants, if that is known. Its queries
     /// add their cost.
     pub(super) fn begin_counting(&mut self, shape: &Shape, text: Option<&str>) -> Counting {
         let (statements, client) = (self.database.statements(), &self.settings.client);
         let mut counting = Counting::begin(statements, client, shape, text);
         self.settings.client.cost = counting.cost();
+        self.settings.client.trace = counting.trace();
         if let Some(hinted) = &mut self.hinted {
             hinted.client.cost = self.settings.client.cost.clone();
+            hinted.client.trace = self.settings.client.trace.clone();
         }
         counting
     }

@@ -353,7 +353,7 @@ impl FragmentExec {
             outputs: Outputs::One,
             output: 0,
             attaches: false,
-            trace: Default::default(),
+            trace: settings.client.trace.on_device(device.name()),
             partitions: u32::from(!self.fragment.may_run_as_partitions),
             lends: settings.stealing != When::Never && self.fragment.fetch.is_none(),
             memory_bytes: settings.device_memory_bytes.min(room),

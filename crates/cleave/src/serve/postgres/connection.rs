@@ -442,6 +442,7 @@ impl Connection {
     async fn query(&mut self, sql: &str) -> Result<(), Stop> {
         self.begin_watch();
         self.listed.begins(sql);
+        self.session.comes_with(sql);
         if let Some(Started::Rows(rows)) = self.session.start_seen(sql).await {
             let tag = Box::pin(self.send_all(rows, Tag::Counted("SELECT"), sql)).await?;
             reply::complete(&mut self.wire.output, &tag);

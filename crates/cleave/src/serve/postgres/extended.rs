@@ -330,6 +330,9 @@ impl Connection {
         if !is_border && !self.wire.is_next(b'S') {
             self.session.begin_implicit();
         }
+        if let Known::Prepared { sql, .. } | Known::Plain(_, sql) = &*portal.known {
+            self.session.comes_with(sql);
+        }
         let started = match &*portal.known {
             Known::Empty => return Ok(()),
             Known::Prepared { sql, .. } => {
