@@ -9,7 +9,7 @@
 mod config_file;
 
 use std::ffi::OsString;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleave_fragment::link::{DeviceIdentity, TlsFileError, Token};
+use cleave_fragment::trace::SpanSink;
 use cleave_media::{DirectFile, MediaError, MediaIdentity, OpenMode, private};
+use cleave_traces::{Collector, Traces, TracesError};
 use futures::future::join_all;
 
 use crate::node::Node;
@@ -61,6 +63,9 @@ The options from --id-file to --port-file are for the --media before them, the o
   --rate-cap BYTES        bytes a second in each direction of each device, as in 125MB (default: none)
   --log-format FORMAT     lines of the log, on standard error: text (default) or json
   --log-level LEVEL       which events it has: error, warn, info (default) or debug
+  --traces URL            send traces of fragments to this collector, by OpenTelemetry's protocol, as in
+                          http://127.0.0.1:4318; http on this machine alone
+  --traces-ca FILE        the certificate (PEM) of the collector, or of its authority, for https
   --until-stdin-closes    end when standard input is closed, as by a program that started this one
   --help                  print this
   --version               print the version
@@ -92,6 +97,8 @@ enum Failure {
     File { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("cannot start: {0}")]
     Threads(std::io::Error),
+    #[error(transparent)]
+    Traces(#[from] TracesError),
 }
 
 /// The parsed arguments.
@@ -109,6 +116,8 @@ struct Options {
     hand_over: bool,
     log_format: LogFormat,
     log_level: LogLevel,
+    traces: Option<String>,
+    traces_ca: Option<PathBuf>,
 }
 
 /// Those of one media.
@@ -286,6 +295,8 @@ fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Invocation, Failur
                 let text = text_of(&name, value().ok_or_else(missing)?)?;
                 options.log_level = LogLevel::named(&text).map_err(misused(&name))?;
             }
+            "--traces" => options.traces = Some(text_of(&name, value().ok_or_else(missing)?)?),
+            "--traces-ca" => options.traces_ca = Some(value().ok_or_else(missing)?.into()),
             _ => return Err(Failure::Usage(format!("unknown argument {text}"))),
         }
     }
@@ -342,10 +353,17 @@ fn run(options: &Options) -> Result<(), Failure> {
     let remote = |engine| remote_options(options, engine, &log);
     // All of them before any media is made.
     let remotes = options.engines.iter().map(remote).collect::<Result<Vec<_>, Failure>>()?;
+    let traces = begin_traces(options)?;
     let node = Node::new(options.node.clone().unwrap_or_default());
     let engines = options.engines.iter().zip(remotes);
     let engines = engines.map(|(given, remote)| Engine::open(options, given, remote, &node));
     let engines = engines.collect::<Result<Vec<_>, Failure>>()?;
+    if let Some(traces) = &traces {
+        for engine in &engines {
+            // It is new, and has no other one.
+            engine.runtime.trace_to(Arc::clone(traces) as Arc<dyn SpanSink>);
+        }
+    }
     // The sockets' own thread; fragments and media have others.
     let threads = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -353,7 +371,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(Failure::Threads)?;
-    threads.block_on(async {
+    let served: Result<(), Failure> = threads.block_on(async {
         // All before anything is reported: the node is then reachable on all ways.
         let mut listening = Vec::new();
         for engine in engines {
@@ -374,7 +392,26 @@ fn run(options: &Options) -> Result<(), Failure> {
             serving.await;
         }
         Ok(())
-    })
+    });
+    if let Some(traces) = traces {
+        traces.end();
+    }
+    served
+}
+
+/// Begins to send traces, if that is asked for.
+fn begin_traces(options: &Options) -> Result<Option<Arc<Traces>>, Failure> {
+    let Some(url) = &options.traces else {
+        return match options.traces_ca {
+            Some(_) => Err(Failure::Usage("--traces-ca goes with --traces".to_owned())),
+            None => Ok(None),
+        };
+    };
+    let collector = Collector::at(url, options.traces_ca.as_deref());
+    let collector = collector.map_err(|error| Failure::Usage(format!("--traces: {error}")))?;
+    say(&format!("traces go to {}", collector.url()));
+    let node = options.node.iter().map(|node| ("cleave.node", node.clone()));
+    Ok(Some(Traces::begin(collector, "cleaved", node, Box::new(warn))?))
 }
 
 /// An engine that may serve.
@@ -564,8 +601,12 @@ fn resolve(listen: &str) -> Result<SocketAddr, Failure> {
             "--listen takes HOST:PORT, as in 127.0.0.1:7700, not `{listen}`{why}"
         ))
     };
-    let mut addresses = listen.to_socket_addrs().map_err(|error| wrong(&format!(": {error}")))?;
-    addresses.next().ok_or_else(|| wrong(""))
+    let addresses = listen.to_socket_addrs().map_err(|source| match source.kind() {
+        ErrorKind::InvalidInput => wrong(&format!(": {source}")),
+        // A name that has no address now may have one later.
+        _ => Failure::File { what: "cannot resolve", path: listen.into(), source },
+    });
+    addresses?.next().ok_or_else(|| wrong(""))
 }
 
 fn open_media(path: &Path, id_file: &Path, overwrite: bool) -> Result<DirectFile, Failure> {

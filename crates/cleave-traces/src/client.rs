@@ -2,8 +2,8 @@
 //!
 //! The library that makes the requests polls them on a thread without a runtime, so this brings one along.
 //!
-//! Invariants: a request is over within [`REQUEST_TIME_MAX`], from connecting to the answer's last byte. Of an answer at
-//! most [`ANSWER_BYTES_MAX`] bytes are read. No redirect is followed.
+//! Invariants: a request is over within [`REQUEST_TIME_MAX`], from connecting to the answer's last byte. At most
+//! [`ANSWER_BYTES_MAX`] bytes of an answer are read. No redirect is followed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -83,15 +83,15 @@ impl Client {
         head.headers.insert(HOST, self.collector.authority.clone());
         head.headers.insert(CONNECTION, HeaderValue::from_static("close"));
         let sent = sender.send_request(Request::from_parts(head, Full::new(body)));
-        let answered = async {
+        let mut answered = std::pin::pin!(async {
             let (head, body) = sent.await?.into_parts();
             let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await?.to_bytes();
             Ok::<_, HttpError>(Response::from_parts(head, body))
-        };
+        });
         tokio::select! {
-            answer = answered => answer,
-            // One that is closed in order may have given the answer first.
-            Err(error) = connection => Err(error.into()),
+            answer = &mut answered => answer,
+            // It has given the answer, or why there is none: an error as it closes takes nothing back.
+            _ended = connection => answered.await,
         }
     }
 }
@@ -107,7 +107,7 @@ impl HttpClient for Client {
             }
         });
         match &answer {
-            Ok(answer) if answer.status().is_success() => {}
+            Ok(answer) if answer.status().is_success() => self.losses.note_refused(answer.body()),
             Ok(answer) => self.losses.note(format!("it answers {}", answer.status())),
             Err(error) => self.losses.note(error.to_string()),
         }

@@ -23,20 +23,22 @@ pub enum CollectorError {
     #[error("traces go to http://HOST:PORT or https://HOST:PORT, not to `{0}`")]
     Address(String),
     /// What is sent could be read on the way.
-    #[error("`{0}` is not on this machine: traces go there by https alone")]
+    #[error("`{0}` is not on this machine: traces go there by https alone, with --traces-ca FILE")]
     Plain(String),
     /// Nobody would know who answers.
-    #[error("`{0}` needs a certificate that it is known by, its own or its authority's")]
+    #[error(
+        "`{0}` needs --traces-ca FILE, a certificate that it is known by: its own, or its authority's"
+    )]
     Unknown(String),
     /// A certificate that would not be used.
-    #[error("`{0}` shows no certificate: it is http")]
+    #[error("--traces-ca is for https, and `{0}` is http")]
     Unused(String),
     /// The certificate's file cannot be used.
     #[error(transparent)]
     Certificate(#[from] TlsFileError),
 }
 
-/// A collector's address, checked. It has no secret.
+/// A collector's address, checked. What is shown of it has no secret.
 #[derive(Clone)]
 pub struct Collector {
     url: String,
@@ -82,8 +84,14 @@ impl Collector {
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let is_near = match host.parse::<IpAddr>() {
             Ok(address) => address.is_loopback(),
-            Err(_) => host == "localhost",
+            Err(_) => host.eq_ignore_ascii_case("localhost"),
         };
+        let port = match authority.as_str().strip_prefix(authority.host()) {
+            Some("") => PORT,
+            // What is no port, or too large for one, must not stand for another.
+            _ => authority.port_u16().ok_or_else(wrong)?,
+        };
+        let authority = format!("{}:{port}", authority.host());
         let tls = match (scheme, pem) {
             ("http", None) if is_near => None,
             ("http", None) => return Err(CollectorError::Plain(shown(url))),
@@ -100,16 +108,16 @@ impl Collector {
             path => path,
         };
         Ok(Self {
-            url: format!("{scheme}://{authority}{path}"),
-            port: authority.port_u16().unwrap_or(PORT),
+            url: format!("{scheme}://{authority}{}", path.split('?').next().unwrap_or_default()),
+            port,
             path: path.parse().map_err(|_: InvalidUri| wrong())?,
-            authority: HeaderValue::from_str(authority.as_str()).map_err(|_| wrong())?,
+            authority: HeaderValue::from_str(&authority).map_err(|_| wrong())?,
             host,
             tls,
         })
     }
 
-    /// Its address in full.
+    /// Its address, without a query.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
@@ -122,13 +130,13 @@ impl fmt::Debug for Collector {
     }
 }
 
-/// `url` without the user and password that it may have.
+/// `url` without what may let somebody in: a user and password, and a query.
 fn shown(url: &str) -> String {
-    match (url.find("://"), url.rfind('@')) {
-        (Some(start), Some(end)) if start + 3 <= end => {
-            let (scheme, rest) = (url.get(..start + 3), url.get(end..));
-            format!("{}…{}", scheme.unwrap_or_default(), rest.unwrap_or_default())
-        }
-        _ => url.to_owned(),
+    let url = url.split_once('?').map_or(url, |(before, _)| before);
+    let Some((before, rest)) = url.rsplit_once('@') else { return url.to_owned() };
+    let scheme = before.split_once("://").map(|(scheme, _)| scheme);
+    match scheme.filter(|scheme| !scheme.contains('@')) {
+        Some(scheme) => format!("{scheme}://…@{rest}"),
+        None => format!("…@{rest}"),
     }
 }

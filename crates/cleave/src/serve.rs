@@ -10,7 +10,7 @@
 //!    the server.
 //! 3. [`admission`] limits the connections: those not yet authenticated, and sessions.
 //! 4. [`http`] answers on a second listener whether it is well, and with its figures. [`console`] is a web page on
-//!    another one. [`slow_log`] logs statements that take long.
+//!    another one. [`slow_log`] logs statements that take long. [`traces`] sends spans to a collector.
 //! 5. The [address file](cleave_host::address_file) tells other processes where the server listens.
 //! 6. [`beside`] serves other processes of its user from a shell, over a Unix socket.
 //!
@@ -30,6 +30,7 @@ pub(crate) mod options;
 pub(crate) mod postgres;
 pub(crate) mod signals;
 mod slow_log;
+mod traces;
 pub(crate) mod users;
 
 use std::collections::BTreeSet;
@@ -167,6 +168,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     let spare_secret = LoginSecret::draw();
     let spare_secret = spare_secret.map_err(|error| Failure::Device(error.to_string()))?;
     let limits = options.limits().map_err(Failure::Usage)?;
+    let collector = options.collector()?;
     database.statements().keep(options.statement_statistics_max as usize);
     if let Some(milliseconds) = options.log_min_duration_statement {
         let least = Duration::from_millis(u64::from(milliseconds));
@@ -174,8 +176,12 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         // Nobody else asks for them.
         database.statements().tell(slow);
     }
+    let database_name = name_of(&folder);
+    let share = options.traces_sample;
+    let traces = collector.map(|to| traces::begin(to, share, &database, &database_name));
+    let traces = traces.transpose()?;
     let server = Arc::new(Server {
-        database_name: name_of(&folder),
+        database_name,
         database,
         settings: place.settings.clone(),
         users: path,
@@ -237,6 +243,10 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     let ended = served.join_next().await;
     // While the database is still open here: a server that opens it next has a file of its own.
     drop(announced);
+    if let Some(traces) = traces {
+        // For two seconds at most; nothing else is served by now.
+        traces.end();
+    }
     match ended {
         Some(Err(error)) => Err(Failure::Device(format!("the server ended: {error}"))),
         _ => match tokio::time::timeout(Duration::ZERO, stopped.stopped()).await {

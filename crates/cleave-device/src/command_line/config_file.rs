@@ -19,7 +19,7 @@ use std::path::Path;
 use toml::de::{DeTable, DeValue};
 
 /// Options of the process.
-const OF_PROCESS: [&str; 8] = [
+const OF_PROCESS: [&str; 10] = [
     "node",
     "token_file",
     "token_env",
@@ -28,6 +28,8 @@ const OF_PROCESS: [&str; 8] = [
     "rate_cap",
     "log_format",
     "log_level",
+    "traces",
+    "traces_ca",
 ];
 /// Options of one media.
 const OF_ENGINE: [&str; 8] =

@@ -1,5 +1,6 @@
 //! The options of `cleave serve`, checked.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,6 +9,7 @@ use clap::Args;
 use cleave_device::process_log::{LogFormat, LogLevel};
 use cleave_fragment::link::DeviceIdentity;
 use cleave_media::files;
+use cleave_traces::Collector;
 
 use crate::arguments::bytes;
 use crate::failure::Failure;
@@ -96,6 +98,15 @@ pub(crate) struct ServeOptions {
     /// Log slow statements that read or change rows with their constants
     #[arg(long, requires = "log_min_duration_statement")]
     pub(crate) log_statement_constants: bool,
+    /// Send traces to this collector, by OpenTelemetry's protocol; over http on this machine alone
+    #[arg(long, value_name = "URL")]
+    traces: Option<String>,
+    /// The certificate (PEM) of the collector, or of the authority that signed it, for https
+    #[arg(long, value_name = "FILE", requires = "traces")]
+    traces_ca: Option<PathBuf>,
+    /// The share of statements that are traced, from 0 to 1; a client that sends a traceparent decides itself
+    #[arg(long, value_name = "SHARE", default_value = "1", value_parser = share)]
+    pub(crate) traces_sample: f64,
     /// Let clients COPY from and to files of this machine, with the rights of this process
     #[arg(long)]
     allow_files: bool,
@@ -145,6 +156,14 @@ impl ServeOptions {
         }
     }
 
+    /// Where traces go, if they are to.
+    pub(crate) fn collector(&self) -> Result<Option<Collector>, Failure> {
+        let collector =
+            self.traces.as_ref().map(|url| Collector::at(url, self.traces_ca.as_deref()));
+        let collector = collector.transpose();
+        collector.map_err(|error| Failure::Usage(format!("--traces: {error}")))
+    }
+
     /// The certificate and its key, if there is to be TLS.
     pub(crate) fn identity(&self, folder: &Path) -> Result<Option<DeviceIdentity>, Failure> {
         let (certificate, key) = match (&self.tls_cert, &self.tls_key) {
@@ -191,8 +210,12 @@ async fn address_of(option: &str, example: &str, given: &str) -> Result<SocketAd
     let wrong = |why: String| {
         Failure::Usage(format!("{option} takes HOST:PORT, as in {example}, not `{given}`{why}"))
     };
-    let mut found =
-        tokio::net::lookup_host(given).await.map_err(|error| wrong(format!(": {error}")))?;
+    let found = tokio::net::lookup_host(given).await.map_err(|error| match error.kind() {
+        ErrorKind::InvalidInput => wrong(format!(": {error}")),
+        // A name that has no address now may have one later.
+        _ => Failure::Open(cleave_host::Error::io("resolve", Path::new(given), error)),
+    });
+    let mut found = found?;
     found.next().ok_or_else(|| wrong(String::new()))
 }
 
@@ -233,6 +256,11 @@ fn message_limit(text: &str) -> Result<u64, String> {
         limit @ 0x4000..=0x4000_0000 => Ok(limit),
         _ => Err("allowed are 16kB to 1GB".to_owned()),
     }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "allowed are numbers from 0 to 1, as in 0.01".to_owned())
 }
 
 /// Makes a self-signed certificate: clients encrypt, and may pin it.

@@ -64,6 +64,11 @@ impl Process {
         Self(child.unwrap())
     }
 
+    /// Waits until it has ended by itself.
+    pub(crate) fn ended(&mut self) {
+        assert!(self.0.wait().unwrap().success());
+    }
+
     pub(crate) fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();

@@ -10,6 +10,7 @@ mod log;
 mod login;
 mod remote_shell;
 mod together;
+mod traces;
 mod values;
 mod vanished;
 
