@@ -45,6 +45,7 @@ use cleave_host::address_file::{self, Listens};
 use cleave_host::login::LoginSecret;
 use cleave_host::{Admits, Client, Database, Session};
 use cleave_media::clock::Stopwatch;
+use cleave_traces::Traces;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -107,6 +108,8 @@ pub(crate) struct Server {
     spare_secret: LoginSecret,
     /// It is a shell, which answers processes of its user: why their sessions only read.
     beside: Option<Arc<str>>,
+    /// Where its spans go, if it is to trace.
+    traces: Option<Arc<Traces>>,
 }
 
 /// What is served over HTTP, and the thread for it: whoever watches the server is answered while it computes.
@@ -199,6 +202,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         has_asked: AtomicBool::new(false),
         spare_secret,
         beside: None,
+        traces: traces.clone(),
     });
     let listener = listen(address)?;
     let address = listener.local_addr()?;

@@ -117,6 +117,7 @@ impl Beside {
             has_asked: AtomicBool::new(false),
             spare_secret,
             beside: Some(why.into()),
+            traces: None,
         });
         // The shell's own thread waits for its user.
         let door = Thread::start()?;

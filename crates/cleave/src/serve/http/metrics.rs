@@ -35,6 +35,11 @@ pub(super) async fn metrics(State(state): State<HttpState>) -> Response {
     work(&mut exposition, database);
     tables(&mut exposition, database);
     devices::devices(&mut exposition, database, &asked);
+    if let Some(traces) = &state.server.traces {
+        let help = "Spans of traces that could not be sent.";
+        let lost = traces.lost_count();
+        exposition.one("cleave_trace_spans_lost_total", Kind::Counter, help, lost);
+    }
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], exposition.into_text()).into_response()
 }
 
