@@ -112,6 +112,7 @@ mod stealing;
 mod stealing_across_nodes;
 mod support;
 mod tablets;
+mod traces;
 mod transactions;
 mod turning;
 mod twin_tables;
