@@ -13,8 +13,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use cleave_fragment::progress::Progress;
 use cleave_media::{Clock, SystemClock};
 
 /// Bytes of a statement's text that are kept: PostgreSQL's default.
@@ -60,6 +61,8 @@ struct Inner {
     /// When it began, in microseconds since 1970.
     began: i64,
     doing: Mutex<Doing>,
+    /// Counts what its statement has done, once it is known.
+    progress: OnceLock<Progress>,
     stopper: Arc<dyn Stopper>,
 }
 
@@ -95,6 +98,8 @@ pub struct BackendStatus {
     pub began: i64,
     /// Its activity.
     pub doing: Doing,
+    /// How much of its statement's input was begun, and how much there is; 0: nothing is known.
+    pub progress: (u64, u64),
 }
 
 impl Backends {
@@ -111,7 +116,8 @@ impl Backends {
             Doing { changed: began, rests: Some(TransactionStatus::Idle), ..Doing::default() };
         let doing = Mutex::new(doing);
         let user = user.to_owned();
-        let inner = Arc::new(Inner { number, user, role, client, began, doing, stopper });
+        let progress = OnceLock::new();
+        let inner = Arc::new(Inner { number, user, role, client, began, doing, progress, stopper });
         self.entries().insert(number, Arc::clone(&inner));
         Listed { inner, backends: Arc::clone(self) }
     }
@@ -150,9 +156,18 @@ impl Backends {
 }
 
 impl Listed {
+    /// Shows what `progress` counts, which is the session's.
+    pub fn counts(&self, progress: Progress) {
+        // There is one of a session.
+        drop(self.inner.progress.set(progress));
+    }
+
     /// Reports that a statement with this text begins.
     pub fn begins(&self, sql: &str) {
         let now = SystemClock.wall();
+        if let Some(progress) = self.inner.progress.get() {
+            progress.begin();
+        }
         let mut doing = self.inner.doing();
         let end = sql.floor_char_boundary(QUERY_BYTES_MAX);
         let text = sql.get(..end).unwrap_or_default();
@@ -199,6 +214,7 @@ impl Inner {
             client: self.client,
             began: self.began,
             doing: self.doing().clone(),
+            progress: self.progress.get().map_or((0, 0), Progress::read),
         }
     }
 }

@@ -325,7 +325,8 @@ impl Session {
         let advisory = AdvisoryLocks::new(client.backend);
         let objects = self.settings.client.objects.clone();
         let outside = self.settings.client.outside.clone();
-        self.settings.client = Client { advisory, objects, outside, ..client };
+        let progress = self.progress();
+        self.settings.client = Client { advisory, objects, outside, progress, ..client };
     }
 
     /// Refuses everything but reads from now on, whatever statements set; `why` says why in errors. Nothing takes that

@@ -63,6 +63,7 @@ pub mod pg_catalog;
 mod placed;
 mod planned_input;
 mod prescribed;
+mod progress_list;
 mod result_functions;
 mod result_names;
 mod reuse;

@@ -15,19 +15,22 @@ use datafusion::error::Result;
 use futures::future::BoxFuture;
 
 use super::statement_context::StatementContext;
-use super::{fragment_list, history_list, lock_list, reuse, statement_list, tablet_list};
+use super::{
+    fragment_list, history_list, lock_list, progress_list, reuse, statement_list, tablet_list,
+};
 use crate::query_log;
 
 /// Name of the schema.
 pub(super) const SCHEMA: &str = "cleave";
 /// Names of its tables.
-const TABLES: [&str; 10] = [
+const TABLES: [&str; 11] = [
     activity::TABLE,
     fragment_list::TABLE,
     history_list::TABLE,
     lock_figures::TABLE,
     lock_list::TABLE,
     health::TABLE,
+    progress_list::TABLE,
     query_log::TABLE,
     reuse::TABLE,
     statement_list::TABLE,
@@ -55,6 +58,7 @@ impl OwnTables {
             fragment_list::TABLE => fragment_list::batch(database).await?,
             history_list::TABLE => history_list::batch(database).await?,
             lock_list::TABLE => lock_list::batch(&self.context)?,
+            progress_list::TABLE => progress_list::batch(&self.context)?,
             statement_list::TABLE => statement_list::batch(&self.context)?,
             query_log::TABLE => database.query_log().batch()?,
             reuse::TABLE => reuse::listed::batch(database, self.context.state())?,
@@ -68,7 +72,8 @@ impl OwnTables {
 /// Whether everybody may read the table `name` of the schema `cleave`; the others are for superusers.
 #[must_use]
 pub fn is_for_everybody(name: &str) -> bool {
-    [lock_list::TABLE, statement_list::TABLE, tablet_list::TABLE].contains(&name)
+    let all = [lock_list::TABLE, progress_list::TABLE, statement_list::TABLE, tablet_list::TABLE];
+    all.contains(&name)
 }
 
 /// Names a table that the schema does not have, with the nearest that it has.

@@ -85,6 +85,7 @@ impl Desk {
         let stopper = Arc::clone(&registered.interrupt);
         let backends = server.database.backends();
         let listed = backends.enter(registered.backend, who, None, stopper);
+        listed.counts(session.progress());
         listed.is_called(APPLICATION_NAME);
         let watch = Watch::new(&registered.interrupt, &server.phase.subscribe(), &server.runtime);
         Ok(Self {

@@ -124,6 +124,7 @@ async fn greeted(
             let stopper = Arc::clone(&registered.interrupt);
             let backends = server.database.backends();
             let listed = backends.enter(registered.backend, who, peer, stopper);
+            listed.counts(session.progress());
             let phase = server.phase.subscribe();
             let watch = Watch::new(&registered.interrupt, &phase, &server.runtime);
             let connection = Box::new(Connection {

@@ -35,6 +35,11 @@ fn sessions_are_seen_cancelled_and_ended() {
     assert_eq!(two.value(&of("xact_start IS NOT NULL")), "t");
     one.send('Q', b"SELECT pg_sleep(600)\0");
     until(&mut two, &of("query || ' ' || state"), "SELECT pg_sleep(600) active");
+    // Of a statement that reads nothing only the time is known.
+    let far = |columns: &str| format!("SELECT {columns} FROM cleave.progress WHERE pid = {pid}");
+    assert_eq!(two.value(&far("query")), "SELECT pg_sleep(600)");
+    assert_eq!(two.value(&far("elapsed_ms >= 0 AND total IS NULL")), "t");
+    assert_eq!(two.value("SELECT count(*) FROM cleave.progress"), "2");
     let which = "FROM pg_stat_activity WHERE query LIKE '%sleep(600)' AND pid <> pg_backend_pid()";
     assert_eq!(two.value(&format!("SELECT pg_cancel_backend(pid) {which}")), "t");
     assert_eq!(field(&one.answer().error, 'C'), "57014");
