@@ -56,6 +56,7 @@ use futures::future::{join_all, try_join_all};
 use futures::stream::{BoxStream, SelectAll, select_all, unfold};
 
 use super::figures::FragmentFigures;
+use super::followed::Followed;
 use super::fragment_exec::{
     FragmentExec, FragmentPart, KEY_FILTER_SHARE, expression_fault, external, known_of_rows,
     may_be_redone,
@@ -153,6 +154,8 @@ struct Producer {
     run: Run,
     /// Brings no rows.
     stream: RunRows,
+    /// Counts what it has begun.
+    followed: Option<Followed>,
     _homes: PeerGrants,
 }
 
@@ -496,8 +499,15 @@ impl ExchangeExec {
             key_filters: prepared.key_filters,
             ..self.figures(node, named, prepared.bytes.len())
         };
+        let streamed = request.inputs.last().map(|(input, morsels)| (*input, morsels.len()));
+        let header = request.header;
         let (run, stream) = begun(device, (request, None), node.device_plan(), figures).await?;
-        Ok(Some(Producer { origin, run, stream, _homes: homes }))
+        let followed = streamed.map(|streamed| {
+            let (device, link) = (Arc::clone(device), Arc::clone(&run.link));
+            let progress = self.context().settings().client.progress.clone();
+            Followed::new(device, link, header, streamed, progress)
+        });
+        Ok(Some(Producer { origin, run, stream, followed, _homes: homes }))
     }
 
     /// Begins the consumer at `place`, which takes that output of all producers, the `origins`, and what lets it in
@@ -610,7 +620,11 @@ impl ExchangeExec {
             let ends = async { while let Ok(Some(_)) = producer.stream.next().await {} };
             // It may have more rows than were wanted.
             let is_over = timeout(END_LIMIT, ends).await.is_some();
-            producer.run.figures.report = producer.stream.report().filter(|_| is_over).cloned();
+            let report = producer.stream.report().filter(|_| is_over).cloned();
+            if let (Some(followed), Some(report)) = (&mut producer.followed, &report) {
+                followed.ended(report.kept);
+            }
+            producer.run.figures.report = report;
             producer
         });
         for producer in join_all(ending).await {
@@ -636,7 +650,10 @@ impl Coming {
             if let Some(batch) = self.held.as_mut().and_then(HeldRows::next) {
                 return Ok(Some(batch));
             }
-            match self.events.next().await {
+            let producers = self.producers.iter_mut();
+            let followed = producers.filter_map(|producer| producer.followed.as_mut()).collect();
+            let event = Followed::all_beside(followed, self.events.next()).await;
+            match event {
                 None => match self.held.as_mut().filter(|held| !held.is_released()) {
                     Some(held) => held.release(),
                     None => return Ok(None),

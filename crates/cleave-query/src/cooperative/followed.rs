@@ -20,7 +20,7 @@ use cleave_fragment::progress::Progress;
 use cleave_fragment::waiting;
 use cleave_media::Stopwatch;
 use futures::FutureExt;
-use futures::future::{BoxFuture, Either, select};
+use futures::future::{BoxFuture, Either, join_all, select};
 
 /// Time from one question to the next: a person sees no more, and a device is not kept busy by it.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -81,6 +81,20 @@ impl Followed {
     pub(super) async fn beside<T>(&mut self, rows: impl Future<Output = T>) -> T {
         // Rows may be ready each time, and answers are looked at all the same.
         match select(pin!(self.ask()), pin!(rows)).await {
+            Either::Left((never, _)) => match never {},
+            Either::Right((rows, _)) => rows,
+        }
+    }
+
+    /// The same of several runs, if there are any.
+    pub(super) async fn all_beside<T>(all: Vec<&mut Self>, rows: impl Future<Output = T>) -> T {
+        let asking = join_all(all.into_iter().map(Self::ask));
+        let asking = async {
+            // It ends only if there is none.
+            asking.await;
+            std::future::pending::<Infallible>().await
+        };
+        match select(pin!(asking), pin!(rows)).await {
             Either::Left((never, _)) => match never {},
             Either::Right((rows, _)) => rows,
         }
