@@ -9,7 +9,8 @@
 //! ```
 //! 1. [`page`] has the files of the page, which are part of this program.
 //! 2. [`visits`] has who is logged in; [`guard`] lets requests through.
-//! 3. [`api`] answers: [`desk`] runs what the user writes, [`looks`] reads system tables, [`results`] makes rows JSON.
+//! 3. [`api`] answers: [`desk`] runs what the user writes while it is [`awaited`], [`looks`] reads system tables,
+//!    [`results`] makes rows JSON.
 //! 4. [`feed`] sends snapshots once a second while a page is open.
 //!
 //! Invariants: whatever a user sees or does goes through a [`Session`](cleave_host::Session) of that user, as one of
@@ -19,6 +20,7 @@
 //! Source: `docs/console.md`.
 
 mod api;
+mod awaited;
 mod desk;
 mod feed;
 mod guard;
@@ -35,6 +37,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 
 use super::http::{self, BODY_BYTES_MAX, Bound, HttpState};
+use awaited::Awaited;
 use visits::Visits;
 
 /// What requests are answered from.
@@ -42,6 +45,7 @@ use visits::Visits;
 struct ConsoleState {
     http: HttpState,
     visits: Arc<Visits>,
+    awaited: Arc<Awaited>,
     /// Whether other machines can reach it, and so only over TLS.
     is_reachable: bool,
     /// Name of the cookie. Ports of a machine share their cookies, so it has the port.
@@ -54,15 +58,21 @@ pub(super) async fn serve(state: HttpState, bound: Bound) {
     // Browsers take the prefix from secure pages alone, and send such a cookie to this host alone.
     let prefix = if is_reachable { "__Host-" } else { "" };
     let cookie = format!("{prefix}cleave_console_{}", bound.address.port()).into();
-    let visits = Arc::new(Visits::default());
-    let console =
-        ConsoleState { http: state.clone(), visits: Arc::clone(&visits), is_reachable, cookie };
+    let (visits, awaited) = (Arc::new(Visits::default()), Arc::new(Awaited::default()));
+    let console = ConsoleState {
+        http: state.clone(),
+        visits: Arc::clone(&visits),
+        awaited: Arc::clone(&awaited),
+        is_reachable,
+        cookie,
+    };
     let look_after = visits.look_after(Arc::clone(&state.server));
     let served = http::serve(state, router(console), bound);
     tokio::select! {
         () = Box::pin(served) => {}
         () = Box::pin(look_after) => {}
     }
+    awaited.ended().await;
 }
 
 fn router(state: ConsoleState) -> Router {

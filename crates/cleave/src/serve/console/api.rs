@@ -19,7 +19,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use cleave_media::{Clock, Stopwatch, SystemClock};
 use serde_json::{Value, json};
-use tokio::sync::MutexGuard;
+use tokio::sync::OwnedMutexGuard;
 
 use super::ConsoleState;
 use super::desk::Desk;
@@ -28,6 +28,7 @@ use super::guard::visit_of;
 use super::looks::Looks;
 use super::results::{Limits, Rows, error_body, error_json};
 use super::visits::Visit;
+use crate::serve::Server;
 use crate::serve::http::login::{Credentials, Refusal, names_this_machine, visitor};
 use crate::serve::postgres::complaint::Complaint;
 use crate::serve::users::Users;
@@ -126,11 +127,25 @@ pub(super) async fn query(
     Extension(visit): Extension<Arc<Visit>>,
     Json(asked): Json<Value>,
 ) -> Response {
-    let Some(sql) = asked["sql"].as_str() else { return no_statement() };
+    let Some(sql) = asked["sql"].as_str().map(str::to_owned) else { return no_statement() };
     let mut place = match desk(&state, &visit) {
         Ok(place) => place,
         Err(complaint) => return no_desk(&complaint),
     };
+    let Some(desk) = place.as_mut() else { return no_statement() };
+    desk.begin(&sql);
+    let stop = desk.stopper();
+    let server = Arc::clone(&state.http.server);
+    let work = async move {
+        let answer = Box::pin(ran(&server, &visit, &mut place, &sql)).await;
+        (answer, place)
+    };
+    let answer = Box::pin(state.awaited.finish(stop, work)).await;
+    answer.unwrap_or_else(ended_by_a_defect)
+}
+
+/// Runs `sql`, for which the desk in its `place` has begun.
+async fn ran(server: &Server, visit: &Visit, place: &mut Option<Box<Desk>>, sql: &str) -> Response {
     let Some(desk) = place.as_mut() else { return no_statement() };
     let clock = Stopwatch::start();
     let done = Box::pin(desk.run(sql, Limits::OF_QUERY)).await;
@@ -142,7 +157,7 @@ pub(super) async fn query(
     });
     body["results"] = Value::Array(done.results);
     let mut notices = done.notices;
-    if visit.is_overtaken(&state.http.server) {
+    if visit.is_overtaken(server) {
         notices.push(PASSWORDS_FROM_NOW_ON.to_owned());
     }
     body["notices"] = notices.into();
@@ -167,18 +182,37 @@ pub(super) async fn explain(
         Err(complaint) => return no_desk(&complaint),
     };
     let Some(desk) = place.as_mut() else { return no_statement() };
-    let (text, before) = match desk.explained(sql, analyze, split) {
+    let explained = match desk.explained(sql, analyze, split) {
         Ok(explained) => explained,
         Err(complaint) => return refused(StatusCode::BAD_REQUEST, &complaint),
     };
+    desk.begin(&explained.0);
+    let stop = desk.stopper();
+    let server = Arc::clone(&state.http.server);
+    let work = async move {
+        let answer = Box::pin(ran_explained(&server, &mut place, &explained, analyze)).await;
+        (answer, place)
+    };
+    let answer = Box::pin(state.awaited.finish(stop, work)).await;
+    answer.unwrap_or_else(ended_by_a_defect)
+}
+
+/// Runs an EXPLAIN, for which the desk in its `place` has begun; so many characters stand before what the user wrote.
+async fn ran_explained(
+    server: &Server,
+    place: &mut Option<Box<Desk>>,
+    (text, before): &(String, usize),
+    analyze: bool,
+) -> Response {
+    let Some(desk) = place.as_mut() else { return no_statement() };
     let (clock, began_us) = (Stopwatch::start(), SystemClock.wall());
-    let done = Box::pin(desk.run(&text, Limits::OF_QUERY)).await;
+    let done = Box::pin(desk.run(text, Limits::OF_QUERY)).await;
     let elapsed_ms = clock.elapsed().as_secs_f64() * 1e3;
     let (backend, transaction) = (desk.backend(), desk.transaction());
     if let Some(mut complaint) = done.complaint {
         // The position is one in what the user wrote.
         let position = complaint.about.position.take();
-        complaint.about.position = position.and_then(|position| position.checked_sub(before));
+        complaint.about.position = position.and_then(|position| position.checked_sub(*before));
         if Desk::ends_with(&complaint) {
             *place = None;
         }
@@ -188,7 +222,7 @@ pub(super) async fn explain(
     let plan = done.results.first().and_then(Rows::first_text).unwrap_or_default();
     let plan: Value = serde_json::from_str(plan).unwrap_or(Value::Null);
     // Its own run, of which the timeline is.
-    let seen = state.http.server.database.running_queries().seen();
+    let seen = server.database.running_queries().seen();
     let is_own = |backend_of: i32, began: i64| backend_of == backend && began >= began_us;
     let own = seen.iter().filter(|query| query.is_over && is_own(query.backend, query.began_us));
     let own = own.max_by_key(|query| query.fragments.len()).map(query_json);
@@ -252,11 +286,11 @@ pub(super) async fn view(
 }
 
 /// The desk of `visit`, opened if it is not; one request at a time has it. That a desk has ended is an error once.
-fn desk<'a>(
+fn desk(
     state: &ConsoleState,
-    visit: &'a Visit,
-) -> Result<MutexGuard<'a, Option<Box<Desk>>>, Complaint> {
-    let Ok(mut place) = visit.desk.try_lock() else {
+    visit: &Visit,
+) -> Result<OwnedMutexGuard<Option<Box<Desk>>>, Complaint> {
+    let Ok(mut place) = Arc::clone(&visit.desk).try_lock_owned() else {
         let complaint = Complaint::error("55006", "a statement of this log-in runs already");
         return Err(complaint.hint("cancel it, or wait for its end"));
     };
@@ -287,6 +321,11 @@ fn known(state: &ConsoleState, visit: &Visit) -> Value {
 
 fn no_statement() -> Response {
     refused(StatusCode::BAD_REQUEST, &Complaint::error("42601", "there is no statement"))
+}
+
+fn ended_by_a_defect() -> Response {
+    let message = "the statement ended by a defect of the server; its log says which";
+    refused(StatusCode::INTERNAL_SERVER_ERROR, &Complaint::error("XX000", message))
 }
 
 fn no_desk(complaint: &Complaint) -> Response {

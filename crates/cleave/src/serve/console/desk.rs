@@ -3,9 +3,10 @@
 //! It is a session of the server like any other: `pg_stat_activity` shows it, others can cancel and end it, it has a
 //! place among the sessions, and its settings and transactions last from one request to the next.
 //!
-//! Invariants: a statement that its browser does not wait for any more is stopped. Limits of the server and of the
-//! session's settings on idle time and on transactions hold as for any other session ([`Visits::look_after`]). Whoever
-//! had a desk that has ended is told so before he gets another one: he may believe that his transaction is still open.
+//! Invariants: a statement that its browser does not wait for any more is [interrupted](super::awaited). Limits of the
+//! server and of the session's settings on idle time and on transactions hold as for any other session
+//! ([`Visits::look_after`]). Whoever had a desk that has ended is told so before he gets another one: he may believe
+//! that his transaction is still open.
 //!
 //! [`Visits::look_after`]: super::visits::Visits::look_after
 
@@ -46,7 +47,7 @@ pub(super) struct Desk {
     registered: Registered,
     transaction_began: Option<Instant>,
     rests_since: Instant,
-    /// A statement runs, or was given up.
+    /// A statement runs, or has ended by a defect.
     is_busy: bool,
     /// What to tell the user of the statements that run.
     notices: Vec<String>,
@@ -138,14 +139,18 @@ impl Desk {
         }
     }
 
-    /// Runs the statements of `sql`, one after the other, up to the first that fails. Those of one script are one
-    /// transaction, as those of one message are, and share the bytes of `limits`.
-    pub(super) async fn run(&mut self, sql: &str, limits: Limits) -> Done {
+    /// Begins the statements of `sql`: whoever interrupts the desk from now on interrupts those.
+    pub(super) fn begin(&mut self, sql: &str) {
         self.put_away();
         self.is_busy = true;
         self.begin_watch();
         self.listed.begins(sql);
         self.notices.clear();
+    }
+
+    /// Runs the statements of `sql`, which have [begun](Desk::begin), one after the other, up to the first that fails.
+    /// Those of one script are one transaction, as those of one message are, and share the bytes of `limits`.
+    pub(super) async fn run(&mut self, sql: &str, limits: Limits) -> Done {
         let mut results = Vec::new();
         let ran = Box::pin(self.run_all(sql, limits, &mut results)).await;
         let complaint = match ran {
@@ -170,7 +175,7 @@ impl Desk {
         Done { results, notices: std::mem::take(&mut self.notices), complaint }
     }
 
-    /// Ends a statement that was given up by its browser. Nothing may run.
+    /// Ends a statement that has ended by a defect. Nothing may run.
     pub(super) fn put_away(&mut self) {
         if std::mem::replace(&mut self.is_busy, false) {
             self.session.fail_block();

@@ -6,8 +6,8 @@
 //!
 //! Invariants: a cookie is 256 random bits, and only its hash is stored. A visit has a name and no number of a role,
 //! so each request looks again at whom the name stands for. Visits are bounded, for each user and in all: one more
-//! ends the one of that user, or of all, that was unused for longest. They are in memory alone. Only [`Visits`] and
-//! requests that run hold one, so its desk ends with it, whatever a browser does with a feed.
+//! ends the one of that user, or of all, that was unused for longest. They are in memory alone. Only [`Visits`],
+//! requests and statements that run hold one, so its desk ends with it, whatever a browser does with a feed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,7 +61,7 @@ pub(super) struct Visit {
     used: Mutex<Stopwatch>,
     feed_count: Arc<AtomicUsize>,
     /// The editor's session, once it is used.
-    pub(super) desk: AsyncMutex<Option<Box<Desk>>>,
+    pub(super) desk: Arc<AsyncMutex<Option<Box<Desk>>>>,
     /// Ends what the desk runs.
     stop: Mutex<Option<Arc<dyn Stopper>>>,
     /// Why the last desk has ended, until the user is told.
@@ -103,7 +103,7 @@ impl Visits {
             began: Stopwatch::start(),
             used: Mutex::new(Stopwatch::start()),
             feed_count: Arc::default(),
-            desk: AsyncMutex::default(),
+            desk: Arc::default(),
             stop: Mutex::default(),
             desk_end: Mutex::default(),
         });

@@ -372,12 +372,19 @@ fn statements_and_sessions_of_the_console_are_cancelled_and_ended() {
     ada.query("SELECT 1").refused(409, "55006");
     assert_eq!(ada.post("/api/cancel", &json!({})).code, 200);
     Reply::read(&mut running).refused(400, "57014");
-    // A browser that goes stops its statement.
+    // A browser that goes interrupts its statement, and so its block fails, as by any other interrupt.
     let line = "POST /api/query";
     let gone = begin(&server, line, "127.0.0.1", &ada.headers(), &sleep.to_string());
     until(&mut other, &state, "active");
     drop(gone);
     until(&mut other, &state, "idle");
+    ada.query("BEGIN");
+    let gone = begin(&server, line, "127.0.0.1", &ada.headers(), &sleep.to_string());
+    until(&mut other, &state, "active");
+    drop(gone);
+    until(&mut other, &state, "idle in transaction (aborted)");
+    ada.query("SELECT 1").refused(400, "25P02");
+    assert_eq!(ada.query("ROLLBACK").json()["transaction"], json!("idle"));
     let mut running = ada.send("/api/query", &sleep);
     until(&mut other, &state, "active");
     other.query(&format!("SELECT pg_terminate_backend({pid})"));
