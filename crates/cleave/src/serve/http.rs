@@ -9,6 +9,7 @@
 //! 2. [`login`] lets the database's users in, by HTTP's Basic authentication.
 //! 3. [`health`] answers whether the process lives and can be used, [`metrics`] with its figures in
 //!    [`exposition`] format.
+//! 4. [`patience`] ends an answer that its reader does not take.
 //!
 //! Invariants: what other machines can reach is behind TLS and passwords, by the same rule as PostgreSQL's protocol
 //! ([`options::check`](super::options::check)). A request has a bounded head, time to send it, and body; connections
@@ -21,6 +22,7 @@ mod exposition;
 mod health;
 pub(crate) mod login;
 mod metrics;
+mod patience;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -43,6 +45,7 @@ use tokio::task::JoinSet;
 use super::Server;
 use super::admission::{Stranger, Strangers};
 use super::postgres::interrupt::Phase;
+use patience::{Patient, STALL_TIME_MAX};
 
 /// Connections at a time. A browser opens six.
 const CONNECTION_COUNT_MAX: usize = 256;
@@ -72,6 +75,9 @@ pub(crate) struct Bound {
     /// Where it listens.
     pub(crate) address: SocketAddr,
 }
+
+/// See [`answering`].
+type Answering<S> = http1::Connection<TokioIo<S>, TowerToHyperService<Router>>;
 
 impl HttpState {
     /// For `server`.
@@ -149,6 +155,7 @@ pub(super) async fn serve(state: HttpState, router: Router, bound: Bound) {
         match accepted {
             Ok((stream, peer)) => {
                 super::prepare_stream(&stream);
+                patience::bound(&stream);
                 let stranger = strangers.enter(peer.ip());
                 let serve = connection(state.clone(), router.clone(), stream, is_reachable);
                 connections.spawn(until_sent_away(stranger, serve));
@@ -181,6 +188,7 @@ async fn until_sent_away(mut stranger: Stranger, serve: impl Future<Output = ()>
 }
 
 async fn connection(state: HttpState, router: Router, stream: TcpStream, is_reachable: bool) {
+    let stream = Patient::new(stream, STALL_TIME_MAX);
     if !is_reachable {
         return speak(&state, router, stream).await;
     }
@@ -190,18 +198,12 @@ async fn connection(state: HttpState, router: Router, stream: TcpStream, is_reac
     }
 }
 
-/// Answers one request after the other.
+/// Answers one request after the other, until the server ends.
 async fn speak<S>(state: &HttpState, router: Router, stream: S)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME_MAX)
-        .max_headers(HEADER_COUNT_MAX)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut connection = std::pin::pin!(connection);
+    let mut connection = std::pin::pin!(answering(router, stream));
     tokio::select! {
         // A client that breaks the protocol, or off, is none of the operator's business.
         ended = connection.as_mut() => return drop(ended),
@@ -209,4 +211,17 @@ where
     }
     connection.as_mut().graceful_shutdown();
     drop(connection.await);
+}
+
+/// A connection that answers one request after the other, within its limits.
+fn answering<S>(router: Router, stream: S) -> Answering<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_headers(HEADER_COUNT_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
 }
