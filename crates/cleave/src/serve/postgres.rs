@@ -6,7 +6,7 @@
 //! 3. [`connection`]: the loop, the simple protocol; [`extended`]: prepared statements and portals; [`copy`]: COPY;
 //!    [`block`]: transaction blocks.
 //! 4. [`types`] and [`values`]: columns and values as text or in binary.
-//! 5. [`interrupt`]: ends a statement from outside.
+//! 5. [`interrupt`]: ends a statement from outside; [`time_limits`]: of statements, of transactions, and between them.
 //!
 //! Why the protocol is implemented here and not by a library: `docs/design/wire-protocol.md`.
 
@@ -21,6 +21,7 @@ pub(crate) mod linger;
 pub(crate) mod message;
 pub(crate) mod reply;
 pub(crate) mod scram;
+pub(crate) mod time_limits;
 pub(crate) mod types;
 pub(crate) mod values;
 pub(crate) mod wire;

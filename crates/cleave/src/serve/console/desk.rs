@@ -11,7 +11,6 @@
 //! [`Visits::look_after`]: super::visits::Visits::look_after
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use cleave_host::backends::{Listed, Stopper};
 use cleave_host::statement::properties::Place as TransactionPlace;
@@ -27,11 +26,12 @@ use crate::serve::admission::Place;
 use crate::serve::http::login::Visitor;
 use crate::serve::postgres::block::{is_border, warning};
 use crate::serve::postgres::complaint::{Complaint, Severity};
-use crate::serve::postgres::connection::{Admitted, admit, idle_too_long};
+use crate::serve::postgres::connection::{Admitted, admit};
 use crate::serve::postgres::copy;
 use crate::serve::postgres::interrupt::{
     Phase, Registered, Stop, Watch, shutting_down, transaction_too_long,
 };
+use crate::serve::postgres::time_limits::{TimeLimits, idle_too_long};
 
 /// What sessions of the console call themselves.
 const APPLICATION_NAME: &str = "cleave console";
@@ -45,7 +45,7 @@ pub(super) struct Desk {
     listed: Listed,
     watch: Watch,
     registered: Registered,
-    transaction_began: Option<Instant>,
+    time_limits: TimeLimits,
     rests_since: Instant,
     /// A statement runs, or has ended by a defect.
     is_busy: bool,
@@ -95,7 +95,7 @@ impl Desk {
             listed,
             watch,
             registered,
-            transaction_began: None,
+            time_limits: TimeLimits::new(server.limits.idle),
             rests_since: Instant::now(),
             is_busy: false,
             notices: Vec::new(),
@@ -119,15 +119,11 @@ impl Desk {
         if is_ended || *self.server.phase.borrow() != Phase::Serving {
             return Some(shutting_down());
         }
-        if self.transaction_deadline().is_some_and(|end| Instant::now() > end) {
+        if self.time_limits.deadline(&self.session).is_some_and(|end| Instant::now() > end) {
             return Some(transaction_too_long());
         }
-        let is_open = self.session.transaction_status() != TransactionStatus::Idle;
-        let timeouts = &self.session.settings().timeouts;
-        let own = if is_open { timeouts.idle_in_transaction_ms } else { timeouts.idle_ms };
-        let own = (own > 0).then(|| Duration::from_millis(u64::from(own)));
-        let max = own.or(self.server.limits.idle)?;
-        (self.rests_since.elapsed() > max).then(|| idle_too_long(is_open))
+        let max = self.time_limits.idle(&self.session)?;
+        (self.rests_since.elapsed() > max).then(|| idle_too_long(&self.session))
     }
 
     /// The state of the session's transaction, as the page has it.
@@ -143,7 +139,7 @@ impl Desk {
     pub(super) fn begin(&mut self, sql: &str) {
         self.put_away();
         self.is_busy = true;
-        self.begin_watch();
+        self.time_limits.begin(&mut self.watch, &self.session);
         self.listed.begins(sql);
         self.notices.clear();
     }
@@ -163,12 +159,7 @@ impl Desk {
         }
         self.is_busy = false;
         let status = self.session.transaction_status();
-        self.transaction_began = match status {
-            TransactionStatus::Idle => None,
-            TransactionStatus::Open | TransactionStatus::Failed => {
-                self.transaction_began.or_else(|| Some(Instant::now()))
-            }
-        };
+        self.time_limits.rests(status);
         self.listed.rests(status);
         self.listed.is_called(&self.session.settings().application_name);
         self.rests_since = Instant::now();
@@ -237,7 +228,7 @@ impl Desk {
         let (session, watch) = (&mut self.session, &mut self.watch);
         let started = watch.over_unless(nobody_goes, sql, session.start(parsed)).await?;
         if ends {
-            self.transaction_began = None;
+            self.time_limits.transaction_ended();
         }
         Ok(match started {
             Started::Rows(rows) => Started::Rows(rows.on(&self.server.runtime)),
@@ -279,23 +270,6 @@ impl Desk {
             took.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))?;
         }
         Ok(taken)
-    }
-
-    fn begin_watch(&mut self) {
-        let settings = self.session.settings();
-        let (limit, milliseconds) =
-            (settings.statement_timeout_ms, settings.timeouts.transaction_ms);
-        // A statement outside a block is a transaction of its own.
-        let alone = || Instant::now() + Duration::from_millis(u64::from(milliseconds));
-        let transaction = self.transaction_deadline();
-        let transaction = transaction.or_else(|| (milliseconds > 0).then(alone));
-        self.watch.begin(limit, transaction);
-    }
-
-    fn transaction_deadline(&self) -> Option<Instant> {
-        let milliseconds = self.session.settings().timeouts.transaction_ms;
-        let limit = Duration::from_millis(u64::from(milliseconds));
-        self.transaction_began.filter(|_| milliseconds > 0).map(|began| began + limit)
     }
 
     /// EXPLAIN of the one statement of `sql`, with figures of a run and under a split if asked for; how many

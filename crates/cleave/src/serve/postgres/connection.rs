@@ -25,7 +25,6 @@ use cleave_host::statement::properties::{self, Tag};
 use cleave_host::statement::{Discard, ParsedStatement, Statement, parse_script_in};
 use cleave_host::{ResultRows, Session, Started, TransactionStatus};
 use tokio::sync::watch;
-use tokio::time::{Duration, Instant};
 
 use super::block;
 use super::complaint::Complaint;
@@ -36,6 +35,7 @@ use super::interrupt::{Phase, Registered, Stop, Watch, late, shutting_down, tran
 use super::linger::Linger;
 use super::message::{Format, Frontend, Malformed, Target, format_at};
 use super::reply::{self, Column};
+use super::time_limits::{TimeLimits, idle_too_long};
 use super::types::WireType;
 use super::values::RowWriter;
 use super::wire::{SEND_BYTES, Stream, Wire};
@@ -75,8 +75,7 @@ pub(crate) struct Connection {
     reported_version: u64,
     /// After a failure of the extended protocol, until Sync.
     is_passing_over: bool,
-    /// Start of the open transaction.
-    transaction_began: Option<Instant>,
+    time_limits: TimeLimits,
     /// Whether clients needed no password when it was last ready.
     was_open: bool,
 }
@@ -130,6 +129,7 @@ async fn greeted(
             let connection = Box::new(Connection {
                 phase,
                 linger: Linger::new(&server.speaking),
+                time_limits: TimeLimits::new(server.limits.idle),
                 watch,
                 server,
                 wire,
@@ -141,7 +141,6 @@ async fn greeted(
                 reported: BTreeMap::new(),
                 reported_version: 0,
                 is_passing_over: false,
-                transaction_began: None,
                 was_open: false,
             });
             return Some((connection, place));
@@ -248,9 +247,8 @@ impl Connection {
         if let Some(message) = self.wire.buffered()? {
             return Ok(message);
         }
-        let is_open = self.session.transaction_status() != TransactionStatus::Idle;
-        let idle = self.idle_limit(is_open);
-        let transaction = self.transaction_deadline();
+        let idle = self.time_limits.idle(&self.session);
+        let transaction = self.time_limits.deadline(&self.session);
         let (wire, linger) = (&mut self.wire, &mut self.linger);
         let read = async {
             wire.flush().await?;
@@ -270,27 +268,9 @@ impl Connection {
                 Err(Stop::Failed(shutting_down()))
             }
             () = self.registered.interrupt.terminated() => Err(shutting_down().into()),
-            () = idle_limit => Err(idle_too_long(is_open).into()),
+            () = idle_limit => Err(idle_too_long(&self.session).into()),
             () = late(transaction) => Err(transaction_too_long().into()),
         }
-    }
-
-    /// How long the session may be idle now, in a transaction or outside.
-    fn idle_limit(&self, is_open: bool) -> Option<Duration> {
-        let timeouts = &self.session.settings().timeouts;
-        let limit = match is_open {
-            true => timeouts.idle_in_transaction_ms,
-            false => timeouts.idle_ms,
-        };
-        let limit = (limit > 0).then(|| Duration::from_millis(u64::from(limit)));
-        limit.or(self.server.limits.idle)
-    }
-
-    /// The time limit of the open transaction.
-    fn transaction_deadline(&self) -> Option<Instant> {
-        let milliseconds = self.session.settings().timeouts.transaction_ms;
-        let limit = Duration::from_millis(u64::from(milliseconds));
-        self.transaction_began.filter(|_| milliseconds > 0).map(|began| began + limit)
     }
 
     /// Answers a message that needs no waiting, and returns any other one.
@@ -413,10 +393,7 @@ impl Connection {
 
     /// Tells the client that it may send the next message, and whether it is in a block.
     fn tell_ready(&mut self) {
-        self.transaction_began = match self.session.transaction_status() {
-            TransactionStatus::Idle => None,
-            _ => self.transaction_began.or_else(|| Some(Instant::now())),
-        };
+        self.time_limits.rests(self.session.transaction_status());
         if self.session.settings_version() != self.reported_version {
             self.report_settings();
         }
@@ -484,14 +461,7 @@ impl Connection {
 
     /// Begins to watch a statement.
     pub(super) fn begin_watch(&mut self) {
-        let settings = self.session.settings();
-        let (limit, milliseconds) =
-            (settings.statement_timeout_ms, settings.timeouts.transaction_ms);
-        // A statement outside a block is a transaction of its own.
-        let alone = || Instant::now() + Duration::from_millis(u64::from(milliseconds));
-        let transaction = self.transaction_deadline();
-        let transaction = transaction.or_else(|| (milliseconds > 0).then(alone));
-        self.watch.begin(limit, transaction);
+        self.time_limits.begin(&mut self.watch, &self.session);
     }
 
     /// Runs a statement up to its rows or its end; COPY with its messages.
@@ -610,17 +580,6 @@ impl Connection {
             }
         }
         Ok(())
-    }
-}
-
-/// The error for a client that was idle for too long.
-pub(crate) fn idle_too_long(is_open: bool) -> Complaint {
-    match is_open {
-        true => {
-            let message = "terminating connection due to idle-in-transaction timeout";
-            Complaint::fatal("25P03", message)
-        }
-        false => Complaint::fatal("57P05", "terminating connection due to idle-session timeout"),
     }
 }
 
