@@ -22,6 +22,8 @@ async fn a_query_is_seen_with_its_fragment_while_it_runs_and_after() {
     let (_directory, database, _served, _) = with_nas(outside.path()).await;
     let mut session = database.session();
     session.set_client(Client { backend: 7, ..Client::default() });
+    // The device stalls before it is done: it has one slot.
+    run(&mut session, "SET slot_bytes = 4096; SET slot_count = 1; SET batch_size = 100").await;
     run(&mut session, "SET split = h0; SET stealing = off").await;
     let text = "SELECT id, note FROM far WHERE note LIKE '%7%'";
     assert!(database.running_queries().seen().is_empty(), "a session without a connection");
@@ -39,6 +41,13 @@ async fn a_query_is_seen_with_its_fragment_while_it_runs_and_after() {
     let [fragment] = query.fragments.as_slice() else { panic!("{query:?}") };
     assert_eq!((fragment.device.as_str(), fragment.mode.as_str()), ("nas", "remote"));
     assert!(fragment.arrived.amounts().iter().sum::<u64>() > 0, "{fragment:?}");
+    assert!(fragment.progress.is_none(), "nobody has asked the device");
+    fragment.ongoing.as_ref().unwrap().ask().await;
+    let running = database.running_queries().running();
+    let progress = running[0].fragments[0].progress.clone().unwrap();
+    assert!(progress.begun > 0 && progress.begun <= progress.kept, "{progress:?}");
+    let (ended, ended_count) = database.running_queries().ended_after(0);
+    assert!(ended.iter().all(|query| query.text != text), "{ended:?}");
     while let Some(batch) = rows.next().await.unwrap() {
         count += batch.num_rows() as u64;
     }
@@ -52,6 +61,9 @@ async fn a_query_is_seen_with_its_fragment_while_it_runs_and_after() {
     let [fragment] = query.fragments.as_slice() else { panic!("{query:?}") };
     let work = fragment.device_work.as_ref().unwrap();
     assert!(fragment.is_over && work.media_bytes > 0, "{fragment:?}");
+    assert!(fragment.ongoing.is_none(), "it has ended");
+    let (ended, all) = database.running_queries().ended_after(ended_count);
+    assert_eq!((ended.len() as u64, all), (1, ended_count + 1));
     drop((listed, session));
     assert_no_leak(&database);
 }

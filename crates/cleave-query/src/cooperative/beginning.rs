@@ -198,8 +198,10 @@ impl FragmentExec {
                     if !failed.is_empty() {
                         figures.begun_again = figures.refused.take();
                     }
+                    let streamed = inputs.last().map(|(input, _)| *input);
+                    let ongoing = streamed.map(|input| run.ongoing(&part.device, &link, input));
                     let at = RunsAt { device: at, link, _busy: busy, failed };
-                    self.context.figures().begin(figures, run.timeline());
+                    self.context.figures().begin(figures, run.timeline(), ongoing);
                     return Ok(Some((at, run)));
                 }
                 Err(Refusal { why, is_of_one_copy }) => {

@@ -13,6 +13,8 @@ use cleave_fragment::strip::Strip;
 
 use cleave_engine::buffer_pool::PoolStatus;
 
+use super::ongoing_run::OngoingRun;
+
 /// The figures of one fragment on one device.
 #[derive(Debug, Clone)]
 pub struct FragmentFigures {
@@ -72,6 +74,8 @@ pub struct HostTimeline {
     pub waited: Strip,
     /// Bytes.
     pub arrived: Strip,
+    /// Rows that it had then.
+    pub rows: u64,
 }
 
 /// What a device of another node has done of a run.
@@ -147,6 +151,8 @@ struct BegunRun {
     /// The figures as they were when it began.
     figures: Arc<FragmentFigures>,
     timeline: LiveTimeline,
+    /// To ask the device how far it is; None: it cannot be asked.
+    ongoing: Option<OngoingRun>,
 }
 
 /// Collects the figures of a statement's fragments.
@@ -157,23 +163,35 @@ pub struct FigureLog {
 }
 
 impl FigureLog {
-    /// Notes that a run has begun, of which `figures` tell, and whose waits `timeline` gets.
-    pub fn begin(&self, figures: &FragmentFigures, timeline: &LiveTimeline) {
+    /// Notes that a run has begun, of which `figures` tell, and whose waits `timeline` gets. `ongoing` asks the device
+    /// how far it is.
+    pub fn begin(
+        &self,
+        figures: &FragmentFigures,
+        timeline: &LiveTimeline,
+        ongoing: Option<OngoingRun>,
+    ) {
         let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
         if begun.len() < BEGUN_COUNT_MAX {
             let figures = Arc::new(figures.clone());
-            begun.push(BegunRun { figures, timeline: Arc::clone(timeline) });
+            begun.push(BegunRun { figures, timeline: Arc::clone(timeline), ongoing });
         }
     }
 
-    /// The runs that have begun, with their timelines up to the last rows that came.
-    pub fn begun(&self) -> Vec<FragmentFigures> {
+    /// The runs that have begun, with their timelines up to the last rows that came, and how to ask the devices.
+    pub fn begun(&self) -> Vec<(FragmentFigures, Option<OngoingRun>)> {
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let seen = begun.iter().map(|run| {
-            let timeline = run.timeline.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            FragmentFigures { timeline, ..FragmentFigures::clone(&run.figures) }
+        let seen = begun.into_iter().map(|BegunRun { figures, timeline, ongoing }| {
+            let timeline = timeline.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            (FragmentFigures { timeline, ..FragmentFigures::clone(&figures) }, ongoing)
         });
         seen.collect()
+    }
+
+    /// The statement has ended: no device is asked about its runs any more.
+    pub fn asks_no_more(&self) {
+        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        begun.iter().filter_map(|run| run.ongoing.as_ref()).for_each(OngoingRun::asks_no_more);
     }
 
     /// How many runs are noted, as begun or with what they reported; most that have ended are noted as both.

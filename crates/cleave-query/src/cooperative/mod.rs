@@ -15,7 +15,7 @@
 //! locks rows: for [`changing`] rows, [`inserting`] or [`locking`] them. Rows that change may be [`found_rows`] of the
 //! host. Rows that are inserted may be those of several devices, each of which writes its own; [`same_division`] says
 //! whether a table that is divided by values has them there. [`update_cost`] predicts what pays. Others see what runs
-//! as [`running_queries`].
+//! as [`running_queries`], and how far devices are as [`ongoing_run`].
 
 mod beginning;
 pub mod changing;
@@ -33,6 +33,7 @@ mod homes;
 pub mod inserting;
 pub mod locking;
 mod memory_share;
+pub mod ongoing_run;
 mod peers;
 mod prepared_fragment;
 pub mod replacing;

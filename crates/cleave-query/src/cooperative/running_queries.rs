@@ -3,7 +3,9 @@
 //! 1. [`RunningQueries::enter`] lists a planned query of a session as it begins; the entry goes when its
 //!    [`Listed`] is dropped.
 //! 2. [`RunningQueries::seen`] gives the listed ones with their fragments: while one runs, when the host waited for
-//!    its rows and what came over the link; once it has ended, what its device measured, too.
+//!    its rows, what came over the link, and how far its device is, [if that is asked](super::ongoing_run); once it has
+//!    ended, what its device measured, too. Whoever looks again and again takes [`RunningQueries::running`], and those
+//!    that have [ended since](RunningQueries::ended_after).
 //! 3. Those that took [`ENDED_AFTER`], or ran a fragment on a device, are kept for a while after their end.
 //!
 //! Invariants: looking on costs those who look, and a query an entry in a list: its text is its session's, and its
@@ -24,6 +26,7 @@ use cleave_media::{Clock, Stopwatch, SystemClock};
 use cleave_plan::split::Split;
 
 use super::figures::{FigureLog, FragmentFigures};
+use super::ongoing_run::{DeviceProgress, OngoingRun};
 
 /// Most ended queries that are kept.
 pub const ENDED_COUNT_MAX: usize = 64;
@@ -46,6 +49,8 @@ struct Inner {
     running: BTreeMap<u64, Arc<Entry>>,
     /// The oldest first.
     ended: VecDeque<Ended>,
+    /// How many have ended and were kept, since the database was opened.
+    ended_count: u64,
 }
 
 struct Entry {
@@ -112,7 +117,7 @@ pub struct SeenFragment {
     pub mode: String,
     /// Whether its run has ended.
     pub is_over: bool,
-    /// Rows that it has given, once it has ended.
+    /// Rows that it has given.
     pub rows: u64,
     /// Pages of the table there, and how many of them were sent.
     pub pages: (usize, usize),
@@ -124,6 +129,10 @@ pub struct SeenFragment {
     pub arrived: Strip,
     /// What the device measured, once it has told.
     pub device_work: Option<DeviceWork>,
+    /// How far the device was when it was last asked.
+    pub progress: Option<DeviceProgress>,
+    /// To ask it, while the run goes on.
+    pub ongoing: Option<OngoingRun>,
 }
 
 /// What a device measured of a run.
@@ -181,6 +190,25 @@ impl RunningQueries {
         running.chain(ended.into_iter().map(Ended::seen)).collect()
     }
 
+    /// Those that run, the oldest first.
+    #[must_use]
+    pub fn running(&self) -> Vec<SeenQuery> {
+        let running: Vec<_> = self.inner().running.values().map(Arc::clone).collect();
+        running.iter().map(|entry| entry.seen(entry.clock.elapsed(), false)).collect()
+    }
+
+    /// Those that have ended behind the first `count`, the oldest first, and how many have ended by now.
+    #[must_use]
+    pub fn ended_after(&self, count: u64) -> (Vec<SeenQuery>, u64) {
+        let (ended, ended_count) = {
+            let inner = self.inner();
+            let new = usize::try_from(inner.ended_count.saturating_sub(count));
+            let known = inner.ended.len().saturating_sub(new.unwrap_or(usize::MAX));
+            (inner.ended.iter().skip(known).cloned().collect::<Vec<_>>(), inner.ended_count)
+        };
+        (ended.into_iter().map(Ended::seen).collect(), ended_count)
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -206,6 +234,7 @@ impl Drop for Listed {
         inner.running.remove(&self.entry.number);
         let Some(ended) = ended else { return };
         inner.ended.push_back(ended);
+        inner.ended_count += 1;
         while inner.ended.len() > ENDED_COUNT_MAX {
             inner.ended.pop_front();
         }
@@ -233,8 +262,12 @@ impl Entry {
         let is_of = |one: &FragmentFigures, other: &FragmentFigures| {
             (one.number, &one.device) == (other.number, &other.device)
         };
-        let open = begun.iter().filter(|begun| !ended.iter().any(|ended| is_of(begun, ended)));
-        let open = open.map(|figures| SeenFragment::of(figures, is_over));
+        let is_ended = |begun: &FragmentFigures| ended.iter().any(|ended| is_of(begun, ended));
+        let open = begun.iter().filter(|(begun, _)| !is_ended(begun)).map(|(figures, ongoing)| {
+            let progress = ongoing.as_ref().and_then(OngoingRun::progress);
+            let ongoing = ongoing.clone().filter(|_| !is_over);
+            SeenFragment { progress, ongoing, ..SeenFragment::of(figures, is_over) }
+        });
         let fragments = ended.iter().map(|figures| SeenFragment::of(figures, true)).chain(open);
         let mut fragments: Vec<_> = fragments.take(FRAGMENT_COUNT_MAX).collect();
         fragments.sort_by(|one, other| {
@@ -275,12 +308,14 @@ impl SeenFragment {
             device: figures.device.clone(),
             mode: figures.mode.to_string(),
             is_over,
-            rows: figures.rows,
+            rows: figures.rows.max(figures.timeline.rows),
             pages: figures.pages,
             refused: figures.refused.clone(),
             waited: figures.timeline.waited.clone(),
             arrived: figures.timeline.arrived.clone(),
             device_work,
+            progress: None,
+            ongoing: None,
         }
     }
 }

@@ -17,7 +17,8 @@
 
 use std::sync::{Arc, PoisonError};
 
-use cleave_fragment::link::LinkError;
+use cleave_engine::device::Device;
+use cleave_fragment::link::{Link, LinkError};
 use cleave_fragment::waiting;
 use cleave_media::Stopwatch;
 use datafusion::arrow::array::RecordBatch;
@@ -30,6 +31,7 @@ use super::feeding::Feeding;
 use super::figures::{FragmentFigures, LiveTimeline};
 use super::given_rows::GivenRows;
 use super::held_rows::HeldRows;
+use super::ongoing_run::OngoingRun;
 use super::spill_space::DeviceRun;
 use super::stealing::Stealing;
 use super::stealing::across_nodes::{LentRows, LentRun};
@@ -184,6 +186,9 @@ impl SharedRun {
             let mut timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
             timeline.waited.add_span(asked, now);
             timeline.arrived.add(now, slot_bytes.saturating_sub(self.slot_bytes));
+            if let Ok(Some(batch)) = &next {
+                timeline.rows += batch.num_rows() as u64;
+            }
         }
         self.slot_bytes = slot_bytes;
         if let (Ok(Some(batch)), Some(left_out)) = (&next, &mut self.left_out) {
@@ -318,6 +323,16 @@ impl SharedRun {
     /// When the host has waited for rows, and what it then had, for others to look at.
     pub(super) fn timeline(&self) -> &LiveTimeline {
         &self.timeline
+    }
+
+    /// Asks `device`, which is `link`ed, how far it is with the run, whose `input` streams.
+    pub(super) fn ongoing(
+        &self,
+        device: &Arc<Device>,
+        link: &Arc<dyn Link>,
+        input: u32,
+    ) -> OngoingRun {
+        OngoingRun::new((device, link), self.stream.header(), input, self.clock.clone())
     }
 
     /// Whether rows of the device may still come.

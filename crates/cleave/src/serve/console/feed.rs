@@ -4,12 +4,15 @@
 //!  event: snapshot
 //!  data: { "at_ms", "totals", "sessions", "queries", "locks", "devices" }
 //! ```
-//! Devices are asked every [`DEVICES_TURNS`]th time, beside the others: one that does not answer delays nothing else.
-//! Running queries are those of sessions whose statements `pg_stat_activity` shows the user.
+//! 1. A snapshot has what has changed since the one before: `sessions`, `locks` and `devices` are left out while they
+//!    are the same, and a query that has ended is there once.
+//! 2. Devices are asked every [`DEVICES_TURNS`]th time, beside the others: one that does not answer delays nothing
+//!    else. How far they are with what runs is asked each time, for [`ASKING_TIME_MAX`] at most.
+//! 3. Queries are those of sessions whose statements `pg_stat_activity` shows the user.
 //!
 //! Source: HTML, "Server-sent events".
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,7 +26,7 @@ use cleave_fragment::strip::Strip;
 use cleave_host::activity::Act;
 use cleave_host::cooperative::running_queries::{SeenFragment, SeenQuery};
 use cleave_media::{Clock, SystemClock};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use futures::stream;
 use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -40,8 +43,10 @@ use crate::serve::postgres::interrupt::Phase;
 const PAUSE: Duration = Duration::from_secs(1);
 /// Devices are asked every so many snapshots.
 const DEVICES_TURNS: u32 = 5;
-/// Most queries of a snapshot.
-const QUERY_COUNT_MAX: usize = 40;
+/// Most queries of a snapshot that run, and most that have ended: as many as the page shows.
+const QUERY_COUNT_MAX: usize = 12;
+/// Time in which devices say how far they are.
+const ASKING_TIME_MAX: Duration = Duration::from_millis(200);
 
 /// What is looked up of devices, with the session that looks.
 type Asked = BoxFuture<'static, (Looks, Value)>;
@@ -57,6 +62,10 @@ struct Feed {
     of_devices: Option<Looks>,
     asked: Option<Asked>,
     devices: Value,
+    /// Parts of the last snapshots, by their names.
+    sent: BTreeMap<&'static str, Value>,
+    /// So many queries have ended by the last snapshot.
+    ended_count: u64,
     ticks: tokio::time::Interval,
     turn: u32,
 }
@@ -96,6 +105,8 @@ pub(super) async fn live(
         of_devices,
         asked: None,
         devices: Value::Null,
+        sent: BTreeMap::new(),
+        ended_count: 0,
         ticks,
         turn: 0,
     };
@@ -135,15 +146,43 @@ impl Feed {
             true => look(&mut self.looks, "locks").await,
             false => Value::Null,
         };
-        let server = &self.state.http.server;
-        Some(json!({
+        let queries = self.queries(&shown_sessions(&sessions)).await;
+        let mut snapshot = json!({
             "at_ms": SystemClock.wall() / 1000,
-            "totals": totals(server),
-            "queries": queries(server, &sessions),
-            "sessions": sessions,
-            "locks": locks,
-            "devices": self.devices,
-        }))
+            "totals": totals(&self.state.http.server),
+            "queries": queries,
+        });
+        let devices = self.devices.clone();
+        for (name, part) in [("sessions", sessions), ("locks", locks), ("devices", devices)] {
+            if self.sent.get(name) != Some(&part) {
+                snapshot[name] = part.clone();
+                self.sent.insert(name, part);
+            }
+        }
+        Some(snapshot)
+    }
+
+    /// The queries of the sessions `shown`: those that run, and those that have ended since the last snapshot.
+    async fn queries(&mut self, shown: &BTreeSet<i32>) -> Vec<Value> {
+        let queries = self.state.http.server.database.running_queries();
+        let (ended, ended_count) = queries.ended_after(self.ended_count);
+        let is_shown = |query: &SeenQuery| shown.contains(&query.backend);
+        let mut running = queries.running();
+        running.retain(is_shown);
+        running.truncate(QUERY_COUNT_MAX);
+        let fragments = running.iter().flat_map(|query| &query.fragments);
+        let asked: Vec<_> = fragments.filter_map(|fragment| fragment.ongoing.clone()).collect();
+        if !asked.is_empty() {
+            let asking = join_all(asked.into_iter().map(|run| async move { run.ask().await }));
+            // What has answered by then is noted.
+            drop(tokio::time::timeout(ASKING_TIME_MAX, asking).await);
+            running = queries.running();
+            running.retain(is_shown);
+            running.truncate(QUERY_COUNT_MAX);
+        }
+        self.ended_count = ended_count;
+        let ended = ended.iter().rev().filter(|query| is_shown(query)).take(QUERY_COUNT_MAX);
+        running.iter().chain(ended).map(query_json).collect()
     }
 }
 
@@ -177,14 +216,6 @@ fn totals(server: &Server) -> Value {
         "plans": activity.count(Act::Plan),
         "look_ups": activity.count(Act::LookUp),
     })
-}
-
-/// The queries of the sessions whose statements these rows of `pg_stat_activity` show.
-fn queries(server: &Server, sessions: &Value) -> Vec<Value> {
-    let shown = shown_sessions(sessions);
-    let seen = server.database.running_queries().seen();
-    let shown = seen.iter().filter(|query| shown.contains(&query.backend));
-    shown.take(QUERY_COUNT_MAX).map(query_json).collect()
 }
 
 /// The numbers of sessions that have a state: those of others show none.
@@ -224,6 +255,15 @@ fn fragment_json(fragment: &SeenFragment) -> Value {
             "slot_bytes": work.slot_bytes,
         })
     });
+    let progress = fragment.progress.as_ref().map(|progress| {
+        json!({
+            "begun": progress.begun,
+            "kept": progress.kept,
+            "answered_us": progress.answered.as_secs_f64() * 1e6,
+            "morsels": strip_json(&progress.morsels),
+            "stalled": strip_json(&progress.stalled),
+        })
+    });
     json!({
         "number": fragment.number,
         "table": fragment.table,
@@ -236,6 +276,7 @@ fn fragment_json(fragment: &SeenFragment) -> Value {
         "waited": strip_json(&fragment.waited),
         "arrived": strip_json(&fragment.arrived),
         "device_work": work,
+        "progress": progress,
     })
 }
 

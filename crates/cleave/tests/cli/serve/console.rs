@@ -430,13 +430,20 @@ fn a_feed_goes_on_until_the_server_or_the_visit_ends() {
     assert!(snapshot["sessions"]["rows"].is_array() && snapshot["locks"]["rows"].is_array());
     assert!(snapshot["totals"]["plans"].is_u64(), "{snapshot}");
     ada.query("SELECT count(*) FROM generate_series(1, 1000000) AS s (n) WHERE n % 7 = 1");
-    let seen = std::iter::from_fn(|| next(&mut first));
-    let with_query = seen.take(20).find(|snapshot| {
-        let queries = snapshot["queries"].as_array().unwrap();
-        let is_ours = |query: &Value| query["text"].as_str().unwrap().contains("n % 7");
-        snapshot["devices"]["rows"].is_array() && queries.iter().any(is_ours)
-    });
-    assert!(with_query.is_some(), "neither devices nor the query were seen");
+    // Devices are shown when they have answered, and a query that has ended once.
+    let (mut devices, mut queries) = (0, 0);
+    for snapshot in std::iter::from_fn(|| next(&mut first)).take(20) {
+        devices += usize::from(snapshot["devices"]["rows"].is_array());
+        let all = snapshot["queries"].as_array().unwrap().iter();
+        let is_ours = |query: &&Value| query["text"].as_str().unwrap().contains("n % 7");
+        queries += all.filter(is_ours).filter(|query| query["is_over"] == true).count();
+        if devices > 0 && queries > 0 {
+            break;
+        }
+    }
+    assert!(devices > 0 && queries == 1, "{devices}, {queries}");
+    let mut later = std::iter::from_fn(|| next(&mut first)).take(20);
+    assert!(later.any(|snapshot| snapshot["locks"].is_null()), "what is the same is left out");
     assert_eq!(ada.post("/api/logout", &json!({})).code, 204);
     while next(&mut first).is_some() {}
     let again = Visitor::new(&server, "ada", "");

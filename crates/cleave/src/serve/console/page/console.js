@@ -81,10 +81,13 @@ function stopButtons(pid, done) {
   ];
 }
 
-/** Replaces `place`'s content, unless somebody has marked text there. Focus and scrolling stay where they were. */
+/**
+ * Replaces `place`'s content, unless somebody has marked text there: returns whether it did. Focus and scrolling stay
+ * where they were.
+ */
 function refresh(place, content) {
   const marked = document.getSelection();
-  if (marked && !marked.isCollapsed && place.contains(marked.anchorNode)) return;
+  if (marked && !marked.isCollapsed && place.contains(marked.anchorNode)) return false;
   const focused = place.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
   const regions = () => [...place.querySelectorAll("[role=region]")];
   const scrolled = new Map(regions().map((region) => [region.getAttribute("aria-label"), region.scrollLeft]));
@@ -92,19 +95,49 @@ function refresh(place, content) {
   for (const region of regions()) region.scrollLeft = scrolled.get(region.getAttribute("aria-label")) || 0;
   if (focused)
     [...place.querySelectorAll("[aria-label]")].find((one) => one.getAttribute("aria-label") === focused)?.focus();
+  return true;
 }
 
+/**
+ * Gives `take` what the server has told by each snapshot, and which parts have changed since it has last taken all of
+ * them; it returns false if it has not. A page that nobody sees asks for nothing.
+ */
 function feed(shown, take) {
   let again = 0;
-  const close = live(shown, take, (isOver) => {
-    say(isOver ? "The live feed has ended" : "Waiting for the server");
-    // Not at once: a server that refuses the feed and knows the log-in would be asked without end.
-    if (isOver) again = setTimeout(start, 1000);
-  });
-  stopFeed = () => {
-    clearTimeout(again);
-    close();
+  let close = null;
+  const begin = () => {
+    const known = {};
+    let changed = new Set();
+    close = live(
+      shown,
+      (snapshot) => {
+        // Parts that are the same as before are left out.
+        Object.assign(known, snapshot);
+        for (const name of Object.keys(snapshot)) changed.add(name);
+        if (take(known, changed) !== false) changed = new Set();
+      },
+      (isOver) => {
+        say(isOver ? "The live feed has ended" : "Waiting for the server");
+        // Not at once: a server that refuses the feed and knows the log-in would be asked without end.
+        if (isOver) again = setTimeout(start, 1000);
+      },
+    );
   };
+  const pause = () => {
+    clearTimeout(again);
+    if (close) close();
+    close = null;
+  };
+  const look = () => {
+    if (document.hidden) pause();
+    else if (!close) begin();
+  };
+  document.addEventListener("visibilitychange", look);
+  stopFeed = () => {
+    document.removeEventListener("visibilitychange", look);
+    pause();
+  };
+  look();
 }
 
 /** The rows of a part of a snapshot, or why there are none. */
@@ -135,9 +168,29 @@ function toEditor(query) {
   return html("button", { type: "button", onclick: () => edit(query.text) }, "To the editor");
 }
 
+/** Puts statements that have ended into `over`, and returns those that run, with what they wait for. */
+function running(now, over, sessions) {
+  const waits = new Map(sessions.filter((row) => row.wait_event_type === "Lock").map((row) => [row.pid, row]));
+  const run = [];
+  for (const query of now.queries) {
+    if (query.is_over) {
+      over.set(query.number, query);
+    } else {
+      over.delete(query.number);
+      run.push({ ...query, waits: waits.get(String(query.pid))?.wait_event });
+    }
+  }
+  const end = (query) => query.began_us + query.elapsed_ms * 1000;
+  const sorted = [...over.values()].sort((one, other) => end(other) - end(one));
+  for (const query of sorted.slice(STATEMENTS_MAX)) over.delete(query.number);
+  return { run, ended: sorted.slice(0, STATEMENTS_MAX) };
+}
+
 function overview(place) {
   const past = { commits: [], plans: [], lookUps: [] };
+  const over = new Map();
   let last = null;
+  let drawn = null;
   const figures = html("div", { class: "cards" });
   const statements = html("div", { id: "running" });
   const wholes = html("div");
@@ -150,8 +203,10 @@ function overview(place) {
     html("h2", {}, "Devices"),
     wholes,
   );
-  feed(["statements", "devices"], (now) => {
+  feed(["statements", "devices"], (now, changed) => {
     const span = last ? (now.at_ms - last.at_ms) / 1000 : 0;
+    // Nobody has looked meanwhile.
+    if (span > 5) for (const list of Object.values(past)) list.length = 0;
     const rate = (name) => (span > 0 ? Math.max(0, now.totals[name] - last.totals[name]) / span : 0);
     const [commits, plans, lookUps] = [rate("commits"), rate("plans"), rate("look_ups")];
     if (span > 0) {
@@ -164,7 +219,7 @@ function overview(place) {
         if (list.length > HISTORY) list.shift();
       }
     }
-    last = now;
+    last = { at_ms: now.at_ms, totals: now.totals };
     const sessions = now.sessions.error ? [] : objects(now.sessions);
     const active = sessions.filter((row) => row.state === "active").length;
     const waiting = sessions.filter((row) => row.wait_event_type === "Lock").length;
@@ -187,14 +242,21 @@ function overview(place) {
       card("Sessions", count(sessions.length), null, `${active} active, ${waiting} wait for locks`),
       card("Statements that run", count(active)),
     ]);
-    const listed = [...unplanned(now, sessions), ...now.queries].slice(0, STATEMENTS_MAX);
-    refresh(
-      statements,
-      listed.length
-        ? listed.map((query) => statement(query, query.is_over ? toEditor(query) : stopButtons(query.pid)))
-        : [html("p", { class: "soft" }, "None. Queries stay here that took 10 ms, or ran on a device.")],
-    );
-    refresh(wholes, part(now.devices, deviceCards));
+    const { run, ended } = running(now, over, sessions);
+    const open = [...unplanned(now, sessions), ...run];
+    const listed = [...open, ...ended].slice(0, STATEMENTS_MAX);
+    const shown = listed.map((query) => query.number).join();
+    // What has ended does not change.
+    if (open.length || shown !== drawn) {
+      const isDrawn = refresh(
+        statements,
+        listed.length
+          ? listed.map((query) => statement(query, query.is_over ? toEditor(query) : stopButtons(query.pid)))
+          : [html("p", { class: "soft" }, "None. Queries stay here that took 10 ms, or ran on a device.")],
+      );
+      drawn = isDrawn && !open.length ? shown : null;
+    }
+    return !changed.has("devices") || refresh(wholes, part(now.devices, deviceCards));
   });
 }
 
@@ -235,11 +297,14 @@ function devices(place) {
   const cards = html("div");
   const rows = html("div");
   place.append(html("h1", {}, "Devices"), cards, html("h2", {}, "All figures"), rows);
-  feed(["devices"], (now) => {
-    refresh(cards, part(now.devices, deviceCards));
-    refresh(
-      rows,
-      part(now.devices, (result) => [table(result, "Attached devices")]),
+  feed(["devices"], (now, changed) => {
+    if (!changed.has("devices")) return true;
+    const isDrawn = refresh(cards, part(now.devices, deviceCards));
+    return (
+      refresh(
+        rows,
+        part(now.devices, (result) => [table(result, "Attached devices")]),
+      ) && isDrawn
     );
   });
 }
@@ -256,13 +321,14 @@ function locks(place) {
     html("h2", {}, "All locks"),
     rows,
   );
-  feed(["locks", "statements"], (now) => {
+  feed(["locks", "statements"], (now, changed) => {
+    if (!changed.has("locks") && !changed.has("sessions")) return true;
     const sessions = now.sessions.error ? [] : objects(now.sessions);
     const said = (pid) => {
       const row = sessions.find((row) => row.pid === pid);
       return row ? `${row.usename}: ${shortened(row.query || row.state || "", 100)}` : "";
     };
-    refresh(
+    const isDrawn = refresh(
       chains,
       part(now.locks, (result) => {
         const waits = objects(result).filter((lock) => lock.granted === "f" || lock.granted === "false");
@@ -300,9 +366,11 @@ function locks(place) {
         ];
       }),
     );
-    refresh(
-      rows,
-      part(now.locks, (result) => [table(result, `${count(result.rows.length)} locks`)]),
+    return (
+      refresh(
+        rows,
+        part(now.locks, (result) => [table(result, `${count(result.rows.length)} locks`)]),
+      ) && isDrawn
     );
   });
 }
@@ -311,8 +379,9 @@ function sessions(place) {
   const rows = html("div");
   place.append(html("h1", {}, "Sessions"), rows);
   const columns = ["pid", "usename", "application_name", "client_addr", "state", "wait_event", "query_start"];
-  feed(["statements"], (now) =>
-    refresh(
+  feed(["statements"], (now, changed) => {
+    if (!changed.has("sessions")) return true;
+    return refresh(
       rows,
       part(now.sessions, (result) => [
         html(
@@ -347,8 +416,8 @@ function sessions(place) {
           ),
         ),
       ]),
-    ),
-  );
+    );
+  });
 }
 
 const VIEWS = [

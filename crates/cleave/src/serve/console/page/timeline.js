@@ -36,13 +36,16 @@ function lanes(fragment, length, columns) {
   const waited = spread(fragment.waited, width, columns, 1000);
   const known = fragment.waited ? (fragment.waited.amounts.length * fragment.waited.width_us) / width : 0;
   const work = fragment.device_work;
-  const peak = Math.max(1, ...fragment.arrived.amounts) / fragment.arrived.width_us;
+  const told = work ? null : fragment.progress;
+  const peak = (strip) => Math.max(1, ...strip.amounts) / strip.width_us;
   return {
     host: waited.map((share, at) => (at < known ? 1 - share : 0)),
     wait: waited,
-    device: work ? spread(work.worked, width, columns, 1000 * Math.max(1, work.partitions)) : null,
-    stall: work ? spread(work.stalled, width, columns, 1000) : null,
-    link: spread(fragment.arrived, width, columns, peak),
+    device: work
+      ? spread(work.worked, width, columns, 1000 * Math.max(1, work.partitions))
+      : told && spread(told.morsels, width, columns, peak(told.morsels)),
+    stall: work || told ? spread((work || told).stalled, width, columns, 1000) : null,
+    link: spread(fragment.arrived, width, columns, peak(fragment.arrived)),
   };
 }
 
@@ -55,6 +58,7 @@ function words(fragment) {
   const work = fragment.device_work;
   const said = [
     `host waited ${milliseconds(sum(fragment.waited) / 1e6)}`,
+    `${count(fragment.rows)} rows`,
     `${bytes(sum(fragment.arrived))} over the link`,
   ];
   if (work) {
@@ -62,7 +66,13 @@ function words(fragment) {
     said.push(`stalled ${milliseconds(sum(work.stalled) / 1e6)}`);
     said.push(`read ${bytes(work.media_bytes)}`);
   } else if (!fragment.refused) {
-    said.push(fragment.is_over ? "the device told nothing" : "the device tells its part at the end");
+    const told = fragment.progress;
+    if (told) {
+      said.push(`${count(told.begun)} of ${count(told.kept)} morsels begun`);
+      said.push(`stalled ${milliseconds(sum(told.stalled) / 1e6)} so far`);
+    }
+    if (!fragment.is_over) said.push("the device tells its CPU time at the end");
+    else if (!told) said.push("the device told nothing");
   }
   return said.join(", ");
 }
@@ -78,13 +88,12 @@ function fragmentPart(fragment, length) {
     const top = HEAD + at * (LANE + GAP);
     parts.push(svg("text", { x: LEFT - 8, y: top + LANE - 2, "text-anchor": "end", class: "soft" }, name));
     parts.push(svg("rect", { x: LEFT, y: top, width: width - LEFT - RIGHT, height: LANE, class: "lane" }));
-    if (drawn[key] === null) {
-      const open = fragment.is_over ? 0 : width - LEFT - RIGHT - 2;
-      if (open && key === "device") {
-        parts.push(svg("rect", { x: LEFT + 1, y: top + 1, width: open, height: LANE - 2, class: "f-open" }));
-      }
-      return;
+    // What is drawn there by now are morsels, and no CPU time.
+    if (key === "device" && !fragment.device_work && !fragment.is_over && !fragment.refused) {
+      const open = width - LEFT - RIGHT - 2;
+      parts.push(svg("rect", { x: LEFT + 1, y: top + 1, width: open, height: LANE - 2, class: "f-open" }));
     }
+    if (!drawn[key]) return;
     drawn[key].forEach((share, column) => {
       if (share <= 0) return;
       const tall = Math.max(1.5, share * LANE);
@@ -130,6 +139,7 @@ export function timelines(query) {
   return query.fragments.map((fragment) => {
     const strips = [fragment.waited, fragment.arrived];
     if (fragment.device_work) strips.push(fragment.device_work.worked, fragment.device_work.stalled);
+    else if (fragment.progress) strips.push(fragment.progress.morsels, fragment.progress.stalled);
     const length = Math.max(
       1,
       ...strips.map((strip) => strip.amounts.length * strip.width_us),
