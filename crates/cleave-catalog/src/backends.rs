@@ -139,6 +139,13 @@ impl Backends {
         Some(query)
     }
 
+    /// The same, with when that statement began, in microseconds since 1970.
+    pub fn statement_of(&self, number: i32) -> Option<(Arc<String>, i64)> {
+        let entry = self.entries().get(&number).map(Arc::clone)?;
+        let doing = entry.doing();
+        Some((Arc::clone(&doing.query), doing.query_began?))
+    }
+
     /// Cancels the statement of the session with this number, or terminates the session; returns whether there is one.
     pub fn stop(&self, number: i32, terminates: bool) -> bool {
         let stopper = self.entries().get(&number).map(|entry| Arc::clone(&entry.stopper));

@@ -53,6 +53,7 @@ mod load;
 pub mod lock_figures;
 mod mirror;
 pub mod profile;
+pub mod run_witness;
 pub mod shared_locks;
 mod space_extension;
 pub mod whole_pages;

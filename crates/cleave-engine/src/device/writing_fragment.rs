@@ -23,6 +23,7 @@ use cleave_fragment::link::LinkError;
 use cleave_media::{BLOCK_SIZE, Extent};
 use tokio::sync::oneshot;
 
+use super::run_witness::RunWitness;
 use super::shared_locks::LockingJob;
 use super::space_extension::{GivenSpace, extend_space};
 use super::{Claim, Device};
@@ -98,7 +99,8 @@ impl Kept {
 impl Claim {
     /// Runs `request`, whose reserved extents are taken and reserved, to its end; where it may be extended, with more
     /// space of the claim as it needs that. What it answers are rows of `schema`, which report pages; beside these may
-    /// come rows of `returned_bytes_max` bytes, if any do. A run that locks rows does so for `job`.
+    /// come rows of `returned_bytes_max` bytes, if any do. A run that locks rows does so for `job`. `witness` is told
+    /// how it goes on.
     ///
     /// # Errors
     /// Those of connecting.
@@ -107,12 +109,14 @@ impl Claim {
         request: Execute,
         (schema, returned_bytes_max): (SchemaRef, Option<u64>),
         job: Option<Arc<LockingJob>>,
+        witness: Option<Arc<dyn RunWitness>>,
     ) -> Result<WrittenFragment> {
-        self.run_owned((request, job), (schema, Rows::OfPages { returned_bytes_max })).await
+        let rows = (schema, Rows::OfPages { returned_bytes_max });
+        self.run_owned((request, job), rows, witness).await
     }
 
     /// Runs `request`, a query that writes nothing and locks its rows for `job`, to its end. Its rows are of `schema`,
-    /// and may take `bytes_max` bytes.
+    /// and may take `bytes_max` bytes. `witness` is told how it goes on.
     ///
     /// # Errors
     /// Those of connecting.
@@ -121,15 +125,17 @@ impl Claim {
         request: Execute,
         (schema, bytes_max): (SchemaRef, u64),
         job: Arc<LockingJob>,
+        witness: Option<Arc<dyn RunWitness>>,
     ) -> Result<Written> {
         let rows = (schema, Rows::OfQuery { bytes_max });
-        Ok(self.run_owned((request, Some(job)), rows).await?.outcome)
+        Ok(self.run_owned((request, Some(job)), rows, witness).await?.outcome)
     }
 
     async fn run_owned(
         self: &Arc<Self>,
         (request, job): (Execute, Option<Arc<LockingJob>>),
         rows: (SchemaRef, Rows),
+        witness: Option<Arc<dyn RunWitness>>,
     ) -> Result<WrittenFragment> {
         let space = GivenSpace::new(request.reserved.clone());
         let given = space.clone();
@@ -139,7 +145,7 @@ impl Claim {
         let under_way = self.enter_write();
         let run = async move {
             let (outcome, may_write, device) =
-                claim.run_to_its_end((request, job), rows, &given, given_up).await;
+                claim.run_to_its_end((request, job), rows, &given, (given_up, witness)).await;
             if let Some(device) = &device {
                 claim.note_written_on(device.id(), &given.extents());
             }
@@ -177,7 +183,7 @@ impl Claim {
         (request, job): (Execute, Option<Arc<LockingJob>>),
         (schema, kind): (SchemaRef, Rows),
         space: &GivenSpace,
-        mut given_up: oneshot::Receiver<()>,
+        (mut given_up, witness): (oneshot::Receiver<()>, Option<Arc<dyn RunWitness>>),
     ) -> (Result<Written>, bool, Option<Arc<Device>>) {
         let run = request.header;
         let (device, link) = match self.device.linked().await {
@@ -206,6 +212,10 @@ impl Claim {
                 return (Ok(Written::Failed(error)), may_write, Some(device));
             }
         };
+        let witness = witness.as_deref();
+        if let Some(witness) = witness {
+            witness.begins(run, &self.device, &link);
+        }
         let mut kept = Kept::default();
         let mut extending = extend_space(self, &link, run, &stream, (space, u64::MAX));
         let (mut has_ended, mut is_too_much) = (false, false);
@@ -213,6 +223,9 @@ impl Claim {
         let failure = loop {
             if other_rows.is_some() {
                 break other_rows;
+            }
+            if let Some(witness) = witness {
+                witness.waits();
             }
             let next = tokio::select! {
                 biased;
@@ -225,6 +238,12 @@ impl Claim {
                 // Only its end is waited for: nothing is sent.
                 _ = &mut given_up => break None,
             };
+            if let Some(witness) = witness {
+                witness.came(stream.slot_bytes());
+                if let Some(report) = stream.report() {
+                    witness.ended(report);
+                }
+            }
             match next {
                 Ok(Some(batch)) => {
                     if !kept.push(batch, kind, space.block_count()) {

@@ -34,6 +34,7 @@ use super::load::{made_anew, target};
 use super::page_versions::TableVersions;
 use super::vid_set::VidSet;
 use super::writing_fragment::{ClaimedPages, give_back_unused};
+use crate::device::run_witness::RunWitness;
 use crate::device::shared_locks::LockingJob;
 use crate::device::{
     Claim, DISK_FULL, Device, Written, WrittenFragment, WrittenRows, is_link_of_one_copy,
@@ -55,7 +56,7 @@ pub struct Reported {
 /// Runs `request`, as the run that its header names, on the device of `claim`, with space for `block_count` blocks, and
 /// more as it needs that. It reports rows of `schema`, beside which may come others of so many bytes. None: it refuses,
 /// the rows fail there, or there are more of them, and its space is given back. A fragment that locks rows does so for
-/// `job`.
+/// `job`. `witness` is told how it goes on.
 ///
 /// # Errors
 /// Those of the link and of the device's media.
@@ -65,7 +66,7 @@ pub async fn on_device(
     request: Execute,
     block_count: u64,
     rows: (SchemaRef, Option<u64>),
-    job: Option<&Arc<LockingJob>>,
+    (job, witness): (Option<&Arc<LockingJob>>, Option<Arc<dyn RunWitness>>),
 ) -> Result<Option<Reported>> {
     let Ok(block_count) = u32::try_from(block_count.max(1)) else { return Ok(None) };
     let reserved = match claim.acquire(block_count).await {
@@ -76,7 +77,7 @@ pub async fn on_device(
     let request = Execute { reserved: vec![reserved], extensible: true, ..request };
     let kept = job.map(Arc::clone);
     let WrittenFragment { outcome, space, may_write } =
-        claim.run_fragment(request, rows, kept).await?;
+        claim.run_fragment(request, rows, kept, witness).await?;
     match outcome {
         Written::Rows(WrittenRows { rows, report, waited }) => {
             return Ok(Some(Reported { rows, space, report, waited }));
@@ -90,7 +91,7 @@ pub async fn on_device(
 }
 
 /// Runs `request`, a query that writes nothing, on `device`; its rows, which may take `bytes_max` bytes, are locked for
-/// `job`. None: it refuses, a row fails there, or there are more.
+/// `job`. None: it refuses, a row fails there, or there are more. `witness` is told how it goes on.
 ///
 /// # Errors
 /// Those of the link and of the device.
@@ -98,11 +99,11 @@ pub async fn locked_on_device(
     device: &Arc<Device>,
     request: Execute,
     rows: (SchemaRef, u64),
-    job: &Arc<LockingJob>,
+    (job, witness): (&Arc<LockingJob>, Option<Arc<dyn RunWitness>>),
 ) -> Result<Option<Vec<RecordBatch>>> {
     let claim = Arc::new(Claim::new(Arc::clone(device)));
     let request = Execute { header: device.next_run(), ..request };
-    match claim.run_locking(request, rows, Arc::clone(job)).await? {
+    match claim.run_locking(request, rows, Arc::clone(job), witness).await? {
         Written::Rows(written) => Ok(Some(written.rows)),
         Written::Failed(error) => is_left_to_the_host(device, Some(job), error).map(|()| None),
         Written::TooMuch => Ok(None),

@@ -115,7 +115,7 @@ impl WritingFragment {
         };
         let request = self.request(sides, fragment, reserved).await?;
         let WrittenFragment { outcome, space, may_write } =
-            claim.run_fragment(request, (self.plan.schema(), None), None).await?;
+            claim.run_fragment(request, (self.plan.schema(), None), None, None).await?;
         let error = match outcome {
             Written::Rows(written) => return Ok(Some((written.rows, space))),
             Written::Failed(error) => error,

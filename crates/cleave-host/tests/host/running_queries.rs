@@ -37,7 +37,7 @@ async fn a_query_is_seen_with_its_fragment_while_it_runs_and_after() {
     let seen = database.running_queries().seen();
     let [query] = seen.as_slice() else { panic!("{seen:?}") };
     assert_eq!((query.backend, query.text.as_str(), query.is_over), (7, text, false));
-    assert_eq!((query.split.to_string(), query.rows), ("h0".to_owned(), count));
+    assert_eq!((query.split.unwrap().to_string(), query.rows), ("h0".to_owned(), count));
     let [fragment] = query.fragments.as_slice() else { panic!("{query:?}") };
     assert_eq!((fragment.device.as_str(), fragment.mode.as_str()), ("nas", "remote"));
     assert!(fragment.arrived.amounts().iter().sum::<u64>() > 0, "{fragment:?}");
@@ -57,13 +57,37 @@ async fn a_query_is_seen_with_its_fragment_while_it_runs_and_after() {
     let seen = database.running_queries().seen();
     let [query] = seen.as_slice() else { panic!("{seen:?}") };
     assert!(query.is_over && query.rows == count, "{query:?}");
-    assert_eq!((query.text.as_str(), query.split.to_string().as_str()), (text, "h0"));
+    assert_eq!((query.text.as_str(), query.split.unwrap().to_string().as_str()), (text, "h0"));
     let [fragment] = query.fragments.as_slice() else { panic!("{query:?}") };
     let work = fragment.device_work.as_ref().unwrap();
     assert!(fragment.is_over && work.media_bytes > 0, "{fragment:?}");
     assert!(fragment.ongoing.is_none(), "it has ended");
     let (ended, all) = database.running_queries().ended_after(ended_count);
     assert_eq!((ended.len() as u64, all), (1, ended_count + 1));
+    drop((listed, session));
+    assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_fragments_of_an_update_are_one_entry_with_what_their_devices_did() {
+    let outside = tempfile::tempdir().unwrap();
+    let (_directory, database, _served, _) = with_nas(outside.path()).await;
+    let mut session = database.session();
+    session.set_client(Client { backend: 7, ..Client::default() });
+    let listed = database.backends().enter(7, ("ada", None), None, Arc::new(Nobody));
+    run(&mut session, "SET update_placement = device").await;
+    let text = "UPDATE far SET note = 'changed' WHERE id % 2 = 0";
+    listed.begins(text);
+    run(&mut session, text).await;
+    let seen = database.running_queries().seen();
+    let changes: Vec<_> = seen.iter().filter(|query| query.changes.is_some()).collect();
+    let [query] = changes.as_slice() else { panic!("{seen:?}") };
+    assert!(query.is_over && query.text == text, "{query:?}");
+    let fragment = query.fragments.first().unwrap();
+    assert_eq!((fragment.table.as_str(), fragment.device.as_str()), ("far", "nas"));
+    let work = fragment.device_work.as_ref().unwrap();
+    assert!(fragment.is_over && work.media_bytes > 0, "{fragment:?}");
+    assert!(fragment.refused.is_none() && fragment.ongoing.is_none(), "{fragment:?}");
     drop((listed, session));
     assert_no_leak(&database);
 }

@@ -21,6 +21,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 
 use super::changing::keeps_page_order;
 use super::fragment_exec::FragmentExec;
+use super::shown_run::ShownRun;
 use super::whole_fragment::WholeFragment;
 use crate::query_engine::QueryEngine;
 use crate::select::QueryRequest;
@@ -84,6 +85,12 @@ impl LockingQuery {
         }
         let (request, _grants, _) = self.whole.request(&self.node, &prepared, &task).await?;
         let rows = (self.schema(), self.whole.query_memory_max());
-        locked_on_device(self.device(), request, rows, job).await
+        let shown = ShownRun::begin(&self.node, self.whole.part(), &prepared);
+        let by = (job, shown.as_ref().map(ShownRun::witness));
+        let locked = locked_on_device(self.device(), request, rows, by).await?;
+        if let Some(shown) = shown {
+            shown.end(locked.is_some());
+        }
+        Ok(locked)
     }
 }

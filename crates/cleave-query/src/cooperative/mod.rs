@@ -15,7 +15,7 @@
 //! locks rows: for [`changing`] rows, [`inserting`] or [`locking`] them. Rows that change may be [`found_rows`] of the
 //! host. Rows that are inserted may be those of several devices, each of which writes its own; [`same_division`] says
 //! whether a table that is divided by values has them there. [`update_cost`] predicts what pays. Others see what runs
-//! as [`running_queries`], and how far devices are as [`ongoing_run`].
+//! as [`running_queries`], and how far devices are as [`ongoing_run`]; what changes rows is a [`shown_run`] there.
 
 mod beginning;
 pub mod changing;
@@ -42,6 +42,7 @@ pub mod running_queries;
 mod same_division;
 mod sent_rows;
 mod shared_run;
+mod shown_run;
 mod spill_space;
 mod stealing;
 pub mod update_cost;

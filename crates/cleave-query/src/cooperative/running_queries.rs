@@ -6,7 +6,9 @@
 //!    its rows, what came over the link, and how far its device is, [if that is asked](super::ongoing_run); once it has
 //!    ended, what its device measured, too. Whoever looks again and again takes [`RunningQueries::running`], and those
 //!    that have [ended since](RunningQueries::ended_after).
-//! 3. Those that took [`ENDED_AFTER`], or ran a fragment on a device, are kept for a while after their end.
+//! 3. [`RunningQueries::enter_change`] lists a fragment that changes or locks rows, by itself; those of one statement
+//!    are one entry, beside each other or one after the other.
+//! 4. Those that took [`ENDED_AFTER`], or ran a fragment on a device, are kept for a while after their end.
 //!
 //! Invariants: looking on costs those who look, and a query an entry in a list: its text is its session's, and its
 //! figures are read when somebody looks. Queries of sessions without a number are not listed. At most
@@ -17,7 +19,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -57,12 +59,20 @@ struct Entry {
     number: u64,
     backend: i32,
     text: Arc<String>,
-    split: Split,
+    /// None: it is of fragments that change rows, above which there is no plan.
+    split: Option<Split>,
     began_us: i64,
     clock: Stopwatch,
     rows: AtomicU64,
     figures: Arc<FigureLog>,
-    of_parts: Vec<Arc<FigureLog>>,
+    /// Of its queries of WITH, or of other fragments of its statement that change rows.
+    more: Mutex<Vec<Arc<FigureLog>>>,
+    /// When its statement began, if it is of fragments that change rows.
+    changes: Option<i64>,
+    /// Fragments of the same statement that had ended before it was listed.
+    before: Vec<SeenFragment>,
+    /// How many have it in the list.
+    listed_count: AtomicUsize,
 }
 
 /// A query that has ended.
@@ -90,14 +100,18 @@ pub struct SeenQuery {
     pub backend: i32,
     /// The text of its statement, truncated.
     pub text: Arc<String>,
-    /// The split of its plan.
-    pub split: Split,
+    /// The split of its plan; None: it is of fragments that change rows, above which there is none.
+    pub split: Option<Split>,
     /// When it began, in microseconds since 1970.
     pub began_us: i64,
     /// From its begin to now, or to its end.
     pub elapsed: Duration,
-    /// Rows that it has given.
+    /// Rows that it has given; none of fragments that change rows.
     pub rows: u64,
+    /// When its statement began, in microseconds since 1970, if these are fragments that change or lock rows.
+    pub changes: Option<i64>,
+    /// Since it began.
+    clock: Stopwatch,
     /// Whether it has ended.
     pub is_over: bool,
     /// Its fragments that have begun.
@@ -151,8 +165,8 @@ pub struct DeviceWork {
 }
 
 impl RunningQueries {
-    /// Lists a query of session `backend` with the text of its statement and its split. Of its fragments `figures` tell,
-    /// and of those of its queries of WITH `of_parts`.
+    /// Lists a query of session `backend` with the text of its statement and its split. Of its fragments `figures`
+    /// tell, and of those of its queries of WITH `of_parts`.
     #[must_use]
     pub fn enter(
         self: &Arc<Self>,
@@ -162,19 +176,77 @@ impl RunningQueries {
     ) -> Listed {
         let mut inner = self.inner();
         inner.next += 1;
-        let entry = Arc::new(Entry {
+        let entry = Entry {
             number: inner.next,
             backend,
             text,
-            split,
+            split: Some(split),
             began_us: SystemClock.wall(),
             clock: Stopwatch::start(),
             rows: AtomicU64::new(0),
             figures,
-            of_parts,
+            more: Mutex::new(of_parts),
+            changes: None,
+            before: Vec::new(),
+            listed_count: AtomicUsize::new(1),
+        };
+        self.listed(inner, entry)
+    }
+
+    /// Lists a fragment of session `backend` that changes or locks rows, of which `figures` will tell, with the text of
+    /// its statement and when that began. Returns its number among those of the statement, too.
+    #[must_use]
+    pub fn enter_change(
+        self: &Arc<Self>,
+        backend: i32,
+        (text, began): (Arc<String>, i64),
+        figures: Arc<FigureLog>,
+    ) -> (Listed, usize) {
+        let mut inner = self.inner();
+        let is_same = |of: i32, changes: Option<i64>| of == backend && changes == Some(began);
+        let mut running = inner.running.values();
+        if let Some(entry) = running.find(|entry| is_same(entry.backend, entry.changes)) {
+            let entry = Arc::clone(entry);
+            entry.listed_count.fetch_add(1, Ordering::Relaxed);
+            let mut more = entry.more();
+            more.push(figures);
+            let number = number_after(&entry.before) + more.len();
+            drop(more);
+            return (Listed { entry, queries: Arc::clone(self) }, number);
+        }
+        let place = inner.ended.iter().rposition(|ended| {
+            let (backend, changes) = ended.of();
+            is_same(backend, changes)
         });
+        let before = place.and_then(|place| inner.ended.remove(place)).map(Ended::seen);
+        let (number, began_us, clock, before) = match before {
+            Some(seen) => (seen.number, seen.began_us, seen.clock, seen.fragments),
+            None => {
+                inner.next += 1;
+                (inner.next, SystemClock.wall(), Stopwatch::start(), Vec::new())
+            }
+        };
+        let number_of_fragment = number_after(&before);
+        let entry = Entry {
+            number,
+            backend,
+            text,
+            split: None,
+            began_us,
+            clock,
+            rows: AtomicU64::new(0),
+            figures,
+            more: Mutex::default(),
+            changes: Some(began),
+            before,
+            listed_count: AtomicUsize::new(1),
+        };
+        (self.listed(inner, entry), number_of_fragment)
+    }
+
+    fn listed(self: &Arc<Self>, mut inner: MutexGuard<'_, Inner>, entry: Entry) -> Listed {
+        let entry = Arc::new(entry);
         inner.running.insert(entry.number, Arc::clone(&entry));
-        drop(inner);
         Listed { entry, queries: Arc::clone(self) }
     }
 
@@ -224,15 +296,18 @@ impl Listed {
 impl Drop for Listed {
     fn drop(&mut self) {
         let elapsed = self.entry.clock.elapsed();
-        let note_count: usize = self.entry.logs().map(FigureLog::note_count).sum();
-        let ended = match note_count {
-            0 if elapsed < ENDED_AFTER => None,
-            0..=NOTE_COUNT_MAX => Some(Ended::Unread(Arc::clone(&self.entry), elapsed)),
-            _ => Some(Ended::Read(self.entry.seen(elapsed, true))),
-        };
         let mut inner = self.queries.inner();
+        // Others of the same statement are in the list, too.
+        if self.entry.listed_count.fetch_sub(1, Ordering::Relaxed) > 1 {
+            return;
+        }
         inner.running.remove(&self.entry.number);
-        let Some(ended) = ended else { return };
+        self.entry.logs().iter().for_each(|log| log.asks_no_more());
+        let ended = match self.entry.note_count() {
+            0 if elapsed < ENDED_AFTER => return,
+            0..=NOTE_COUNT_MAX => Ended::Unread(Arc::clone(&self.entry), elapsed),
+            _ => Ended::Read(self.entry.seen(elapsed, true)),
+        };
         inner.ended.push_back(ended);
         inner.ended_count += 1;
         while inner.ended.len() > ENDED_COUNT_MAX {
@@ -242,6 +317,14 @@ impl Drop for Listed {
 }
 
 impl Ended {
+    /// The session, and when the statement began, if it is of fragments that change rows.
+    fn of(&self) -> (i32, Option<i64>) {
+        match self {
+            Self::Unread(entry, _) => (entry.backend, entry.changes),
+            Self::Read(seen) => (seen.backend, seen.changes),
+        }
+    }
+
     fn seen(self) -> SeenQuery {
         match self {
             Self::Unread(entry, elapsed) => entry.seen(elapsed, true),
@@ -251,14 +334,23 @@ impl Ended {
 }
 
 impl Entry {
-    fn logs(&self) -> impl Iterator<Item = &FigureLog> {
-        std::iter::once(&self.figures).chain(&self.of_parts).map(|log| &**log)
+    fn more(&self) -> MutexGuard<'_, Vec<Arc<FigureLog>>> {
+        self.more.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn logs(&self) -> Vec<Arc<FigureLog>> {
+        std::iter::once(&self.figures).chain(&*self.more()).map(Arc::clone).collect()
+    }
+
+    fn note_count(&self) -> usize {
+        self.logs().iter().map(|log| log.note_count()).sum()
     }
 
     fn seen(&self, elapsed: Duration, is_over: bool) -> SeenQuery {
+        let logs = self.logs();
         // In this order: a run that ends between the two looks is seen once.
-        let begun: Vec<_> = self.logs().flat_map(FigureLog::begun).collect();
-        let ended: Vec<_> = self.logs().flat_map(FigureLog::fragments).collect();
+        let begun: Vec<_> = logs.iter().flat_map(|log| log.begun()).collect();
+        let ended: Vec<_> = logs.iter().flat_map(|log| log.fragments()).collect();
         let is_of = |one: &FragmentFigures, other: &FragmentFigures| {
             (one.number, &one.device) == (other.number, &other.device)
         };
@@ -269,7 +361,10 @@ impl Entry {
             SeenFragment { progress, ongoing, ..SeenFragment::of(figures, is_over) }
         });
         let fragments = ended.iter().map(|figures| SeenFragment::of(figures, true)).chain(open);
-        let mut fragments: Vec<_> = fragments.take(FRAGMENT_COUNT_MAX).collect();
+        // Of many, the last are shown: those that run are among them.
+        let fragments: Vec<_> = self.before.iter().cloned().chain(fragments).collect();
+        let left_out = fragments.len().saturating_sub(FRAGMENT_COUNT_MAX);
+        let mut fragments: Vec<_> = fragments.into_iter().skip(left_out).collect();
         fragments.sort_by(|one, other| {
             (one.number, one.device.as_str()).cmp(&(other.number, other.device.as_str()))
         });
@@ -281,10 +376,17 @@ impl Entry {
             began_us: self.began_us,
             elapsed,
             rows: self.rows.load(Ordering::Relaxed),
+            changes: self.changes,
+            clock: self.clock.clone(),
             is_over,
             fragments,
         }
     }
+}
+
+/// The number of the fragment behind those of its statement that had ended `before`.
+fn number_after(before: &[SeenFragment]) -> usize {
+    before.iter().map(|fragment| fragment.number).max().unwrap_or(0) + 1
 }
 
 impl fmt::Debug for Entry {

@@ -37,6 +37,7 @@ use super::fragment_exec::{FragmentExec, FragmentPart, KEY_FILTER_SHARE};
 use super::peers::PeerGrants;
 use super::prepared_fragment::PreparedFragment;
 use super::sent_rows::SentRows;
+use super::shown_run::ShownRun;
 use crate::planner;
 use crate::query_engine::QueryEngine;
 use crate::select::{PlannedInput, PlannedQuery, QueryRequest, StatementInput, plan_query};
@@ -322,11 +323,16 @@ impl WholeFragment {
         let rows = (plan.schema(), returns.then(|| self.query_memory_max()));
         let mut followed = self.followed(node, &request).await;
         let blocks = blocks(&streamed);
-        let running = Box::pin(on_device(device, claim, request, blocks, rows, job));
+        let shown = ShownRun::begin(node, &self.part, prepared);
+        let by = (job, shown.as_ref().map(ShownRun::witness));
+        let running = Box::pin(on_device(device, claim, request, blocks, rows, by));
         let mut reported = match &mut followed {
             Some(followed) => followed.beside(running).await?,
             None => running.await?,
         };
+        if let Some(shown) = shown {
+            shown.end(reported.is_some());
+        }
         if let Some(reported) = &mut reported {
             if let (Some(followed), Some(report)) = (&mut followed, &reported.report) {
                 followed.ended(report.kept);

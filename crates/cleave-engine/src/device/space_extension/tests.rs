@@ -152,7 +152,7 @@ async fn outcome(
     let first = claim.acquire(8).await.unwrap();
     let request = request(&claim, vec![first]);
     let schema = Arc::new(Schema::empty());
-    let written = claim.run_fragment(request, (schema, None), None).await.unwrap();
+    let written = claim.run_fragment(request, (schema, None), None, None).await.unwrap();
     let extensions = asker.run.lock().unwrap().extensions.clone();
     (written, extensions, claim.block_count())
 }

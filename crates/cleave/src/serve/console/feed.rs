@@ -232,20 +232,23 @@ fn shown_sessions(sessions: &Value) -> BTreeSet<i32> {
 
 /// A query as the page has it.
 pub(super) fn query_json(query: &SeenQuery) -> Value {
+    let gives_rows = query.changes.is_none();
+    let fragments = query.fragments.iter().map(|fragment| fragment_json(fragment, gives_rows));
     json!({
         "number": query.number,
         "pid": query.backend,
         "text": query.text.as_str(),
-        "split": query.split.to_string(),
+        "split": query.split.map(|split| split.to_string()).unwrap_or_default(),
         "began_us": query.began_us,
         "elapsed_ms": query.elapsed.as_secs_f64() * 1e3,
-        "rows": query.rows,
+        // What fragments report that change rows are no rows of a result.
+        "rows": gives_rows.then_some(query.rows),
         "is_over": query.is_over,
-        "fragments": query.fragments.iter().map(fragment_json).collect::<Vec<_>>(),
+        "fragments": fragments.collect::<Vec<_>>(),
     })
 }
 
-fn fragment_json(fragment: &SeenFragment) -> Value {
+fn fragment_json(fragment: &SeenFragment, gives_rows: bool) -> Value {
     let work = fragment.device_work.as_ref().map(|work| {
         json!({
             "worked": strip_json(&work.worked),
@@ -270,7 +273,7 @@ fn fragment_json(fragment: &SeenFragment) -> Value {
         "device": fragment.device,
         "mode": fragment.mode,
         "is_over": fragment.is_over,
-        "rows": fragment.rows,
+        "rows": gives_rows.then_some(fragment.rows),
         "pages": [fragment.pages.0, fragment.pages.1],
         "refused": fragment.refused,
         "waited": strip_json(&fragment.waited),

@@ -56,11 +56,10 @@ function sum(strip) {
 /** What the drawing of `fragment` says, in words. */
 function words(fragment) {
   const work = fragment.device_work;
-  const said = [
-    `host waited ${milliseconds(sum(fragment.waited) / 1e6)}`,
-    `${count(fragment.rows)} rows`,
-    `${bytes(sum(fragment.arrived))} over the link`,
-  ];
+  const said = [`host waited ${milliseconds(sum(fragment.waited) / 1e6)}`];
+  // What a fragment reports that changes rows are none of a result.
+  if (fragment.rows !== null) said.push(`${count(fragment.rows)} rows`);
+  said.push(`${bytes(sum(fragment.arrived))} over the link`);
   if (work) {
     said.push(`device worked ${milliseconds(sum(work.worked) / 1e6)} CPU`);
     said.push(`stalled ${milliseconds(sum(work.stalled) / 1e6)}`);
@@ -163,7 +162,7 @@ export function statement(query, buttons) {
       html(
         "span",
         { class: "soft" },
-        `session ${query.pid}${query.fragments ? `, ${count(query.rows)} rows` : ""}`,
+        `session ${query.pid}${query.fragments && query.rows !== null ? `, ${count(query.rows)} rows` : ""}`,
       ),
       buttons,
     ),
