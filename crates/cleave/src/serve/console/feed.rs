@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  event: snapshot
-//!  data: { "at_ms", "totals", "sessions", "queries", "locks", "devices" }
+//!  data: { "at_ms", "totals", "sessions", "queries", "locks", "waits", "devices" }
 //! ```
-//! 1. A snapshot has what has changed since the one before: `sessions`, `locks` and `devices` are left out while they
-//!    are the same, and a query that has ended is there once.
+//! 1. A snapshot has what has changed since the one before: `sessions`, `locks`, `waits` and `devices` are left out
+//!    while they are the same, and a query that has ended is there once.
 //! 2. Devices are asked every [`DEVICES_TURNS`]th time, beside the others: one that does not answer delays nothing
 //!    else. How far they are with what runs is asked each time, for [`ASKING_TIME_MAX`] at most.
 //! 3. Queries are those of sessions whose statements `pg_stat_activity` shows the user.
@@ -142,10 +142,11 @@ impl Feed {
         }
         self.turn = self.turn.wrapping_add(1);
         let sessions = look(&mut self.looks, "sessions").await;
-        let locks = match self.shows_locks {
-            true => look(&mut self.looks, "locks").await,
-            false => Value::Null,
-        };
+        let (mut locks, mut waits) = (Value::Null, Value::Null);
+        if self.shows_locks {
+            locks = look(&mut self.looks, "locks").await;
+            waits = look(&mut self.looks, "waits").await;
+        }
         let queries = self.queries(&shown_sessions(&sessions)).await;
         let mut snapshot = json!({
             "at_ms": SystemClock.wall() / 1000,
@@ -153,7 +154,9 @@ impl Feed {
             "queries": queries,
         });
         let devices = self.devices.clone();
-        for (name, part) in [("sessions", sessions), ("locks", locks), ("devices", devices)] {
+        for (name, part) in
+            [("sessions", sessions), ("locks", locks), ("waits", waits), ("devices", devices)]
+        {
             if self.sent.get(name) != Some(&part) {
                 snapshot[name] = part.clone();
                 self.sent.insert(name, part);

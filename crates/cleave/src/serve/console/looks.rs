@@ -19,7 +19,7 @@ use crate::serve::postgres::complaint::Complaint;
 const TIME_MAX: Duration = Duration::from_secs(30);
 
 /// The statements, by name.
-const VIEWS: [(&str, &str); 14] = [
+const VIEWS: [(&str, &str); 15] = [
     ("activity", "SELECT what, count FROM cleave.activity"),
     ("device_locks", "SELECT * FROM cleave.device_locks"),
     ("devices", "SELECT * FROM cleave.devices ORDER BY name"),
@@ -52,6 +52,10 @@ const VIEWS: [(&str, &str); 14] = [
                 last_autoanalyze FROM pg_stat_user_tables ORDER BY relname",
     ),
     ("tablets", "SELECT * FROM cleave.tablets ORDER BY table_name, tablet"),
+    (
+        "waits",
+        "SELECT pid, kind, table_name, mode, blocked_by FROM cleave.locks WHERE NOT granted ORDER BY pid",
+    ),
 ];
 
 /// A session of a user that only looks on.

@@ -402,6 +402,15 @@ fn statements_and_sessions_of_the_console_are_cancelled_and_ended() {
     other.query("BEGIN");
     let free = other.query("LOCK TABLE t NOWAIT");
     assert_eq!(field(&free.error, 'C'), "");
+    // Who blocks whom.
+    ada.query("SELECT 1").refused(409, "57P01");
+    let mut waiting = ada.send("/api/query", &json!({ "sql": "BEGIN; LOCK TABLE t; COMMIT" }));
+    until(&mut other, "SELECT count(*) FROM cleave.locks WHERE NOT granted", "1");
+    let waits = ada.get("/api/view/waits").json();
+    let pid = json!(other.value("SELECT pg_backend_pid()"));
+    assert_eq!((&waits["rows"][0][2], &waits["rows"][0][4]), (&json!("t"), &pid), "{waits}");
+    other.query("COMMIT");
+    assert_eq!(Reply::read(&mut waiting).code, 200);
 }
 
 #[test]

@@ -322,7 +322,7 @@ function locks(place) {
     rows,
   );
   feed(["locks", "statements"], (now, changed) => {
-    if (!changed.has("locks") && !changed.has("sessions")) return true;
+    if (!["locks", "waits", "sessions"].some((name) => changed.has(name))) return true;
     const sessions = now.sessions.error ? [] : objects(now.sessions);
     const said = (pid) => {
       const row = sessions.find((row) => row.pid === pid);
@@ -330,36 +330,31 @@ function locks(place) {
     };
     const isDrawn = refresh(
       chains,
-      part(now.locks, (result) => {
-        const waits = objects(result).filter((lock) => lock.granted === "f" || lock.granted === "false");
+      part(now.waits, (result) => {
+        const waits = objects(result);
         if (!waits.length) return [html("p", { class: "soft" }, "Nobody waits for a lock.")];
-        const same = (one, other) =>
-          ["locktype", "relation", "page", "tuple", "objid", "classid", "transactionid"].every(
-            (name) => one[name] === other[name],
-          );
         return [
           html(
             "ul",
             { class: "blocked" },
             waits.map((wait) => {
-              const holders = objects(result).filter(
-                (lock) =>
-                  lock.pid !== wait.pid && same(lock, wait) && lock.granted !== "f" && lock.granted !== "false",
-              );
-              const pids = [...new Set(holders.map((lock) => lock.pid))];
+              const pids = (wait.blocked_by || "").split(/[^0-9]+/).filter((pid) => pid);
               return html(
                 "li",
                 {},
                 html("strong", {}, `Session ${wait.pid}`),
-                ` ${WAITS}${wait.mode} (${wait.locktype}${wait.table_name ? " of " + wait.table_name : ""}) `,
+                ` ${WAITS}${wait.mode} (${wait.kind}${wait.table_name ? " of " + wait.table_name : ""}) `,
                 html("code", {}, said(wait.pid)),
-                html(
-                  "ul",
-                  {},
-                  pids.map((pid) =>
-                    html("li", {}, `held by session ${pid} `, html("code", {}, said(pid)), " ", stopButtons(pid)),
-                  ),
-                ),
+                pids.length
+                  ? html(
+                      "ul",
+                      {},
+                      pids.map((pid) => {
+                        const what = html("code", {}, said(pid));
+                        return html("li", {}, `blocked by session ${pid} `, what, " ", stopButtons(pid));
+                      }),
+                    )
+                  : html("span", { class: "soft" }, " behind others that wait for it"),
               );
             }),
           ),
