@@ -57,6 +57,7 @@ struct Feed {
     visit: Weak<Visit>,
     _place: FeedPlace,
     looks: Looks,
+    shows_statements: bool,
     shows_locks: bool,
     /// The session that asks devices, while it does not; None: they are not shown, or are asked.
     of_devices: Option<Looks>,
@@ -95,12 +96,13 @@ pub(super) async fn live(
     };
     let mut ticks = tokio::time::interval_at(Instant::now(), PAUSE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let shows_locks = shown.contains("locks");
+    let (shows_statements, shows_locks) = (shown.contains("statements"), shown.contains("locks"));
     let feed = Feed {
         visit: Arc::downgrade(&visit),
         state,
         _place: place,
         looks,
+        shows_statements,
         shows_locks,
         of_devices,
         asked: None,
@@ -141,13 +143,16 @@ impl Feed {
             self.asked = Some(Box::pin(ask_devices(looks)));
         }
         self.turn = self.turn.wrapping_add(1);
-        let sessions = look(&mut self.looks, "sessions").await;
+        let (mut sessions, mut queries) = (Value::Null, Vec::new());
+        if self.shows_statements {
+            sessions = look(&mut self.looks, "sessions").await;
+            queries = self.queries(&shown_sessions(&sessions)).await;
+        }
         let (mut locks, mut waits) = (Value::Null, Value::Null);
         if self.shows_locks {
             locks = look(&mut self.looks, "locks").await;
             waits = look(&mut self.looks, "waits").await;
         }
-        let queries = self.queries(&shown_sessions(&sessions)).await;
         let mut snapshot = json!({
             "at_ms": SystemClock.wall() / 1000,
             "totals": totals(&self.state.http.server),
