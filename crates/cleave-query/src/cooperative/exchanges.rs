@@ -38,6 +38,7 @@ use cleave_fragment::command::{
 use cleave_fragment::link::{AttachMode, Link, LinkError};
 use cleave_fragment::waiting::timeout;
 use cleave_fragment::{BroadcastInputs, GraceExec, Passes};
+use cleave_media::Stopwatch;
 use cleave_plan::split::{FragmentPlan, row_bytes};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -55,7 +56,7 @@ use futures::StreamExt;
 use futures::future::{join_all, try_join_all};
 use futures::stream::{BoxStream, SelectAll, select_all, unfold};
 
-use super::figures::FragmentFigures;
+use super::figures::{FragmentFigures, LiveTimeline};
 use super::followed::Followed;
 use super::fragment_exec::{
     FragmentExec, FragmentPart, KEY_FILTER_SHARE, expression_fault, external, known_of_rows,
@@ -64,6 +65,7 @@ use super::fragment_exec::{
 use super::gathering::{Gatherer, described};
 use super::given_rows::{GivenRows, has_same_rows};
 use super::held_rows::{HeldMax, HeldRows};
+use super::ongoing_run::OngoingRun;
 use super::peers::{PeerGrants, is_of_one_node};
 use super::prepared_fragment::PreparedFragment;
 use super::run_rows::{RunRows, Space};
@@ -499,9 +501,12 @@ impl ExchangeExec {
             key_filters: prepared.key_filters,
             ..self.figures(node, named, prepared.bytes.len())
         };
+        let (header, clock) = (request.header, Stopwatch::start());
         let streamed = request.inputs.last().map(|(input, morsels)| (*input, morsels.len()));
-        let header = request.header;
         let (run, stream) = begun(device, (request, None), node.device_plan(), figures).await?;
+        let ongoing = streamed
+            .map(|(input, _)| OngoingRun::new((&run.device, &run.link), header, input, clock));
+        self.note_begun(&run, ongoing);
         let followed = streamed.map(|streamed| {
             let (device, link) = (Arc::clone(device), Arc::clone(&run.link));
             let progress = self.context().settings().client.progress.clone();
@@ -571,7 +576,14 @@ impl ExchangeExec {
         let takes_space = takes_space || self.bytes_held() > request.memory_bytes as f64;
         let space = self.space().filter(|_| takes_space);
         let (run, stream) = begun(device, (request, space), plan, figures).await?;
+        // Nothing of its own streams through it.
+        self.note_begun(&run, None);
         Ok((run, stream, grants))
+    }
+
+    /// Notes that `run` has begun, for those who look on. The host waits for several at once, and for none alone.
+    fn note_begun(&self, run: &Run, ongoing: Option<OngoingRun>) {
+        self.context().figures().begin(&run.figures, &LiveTimeline::default(), ongoing);
     }
 
     /// Bytes that a consumer is expected to hold of the first side, which a join collects; none where nothing was
