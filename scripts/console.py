@@ -12,6 +12,7 @@ installed it says SKIPPED and succeeds.
 import argparse
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,8 @@ PLACE = ROOT / "target" / "console"
 HEADLESS_SHELL = "chromium-headless-shell"
 CHROMIUMS = ["/usr/bin/chromium", f"/usr/bin/{HEADLESS_SHELL}"]
 CHROMIUM = os.environ.get("CHROMIUM") or next(filter(os.path.exists, CHROMIUMS), CHROMIUMS[-1])
+# Pinned: a new release of it is no reason for a failure here.
+DRIVER = "playwright==1.65.2"
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 USER, PASSWORD = "ada", "a pencil"
@@ -42,6 +45,8 @@ PICTURES = ["overview", "results", "plan", "devices", "overview-phone", "plan-ph
 EVIL = "<img src=x onerror=\"window.hit=1\"><script>window.hit=1</script>"
 # Seconds that a page has to show what it is to show.
 PATIENCE = 30
+# Seconds of all of it; a browser that hangs is no reason for CI to hang.
+TIME_MAX = 600
 QUERY = ("SELECT k.kind, count(*) AS films, min(f.title) AS first "
          "FROM film f JOIN kind k ON k.id = f.kind_id WHERE f.title LIKE '%7%' GROUP BY k.kind ORDER BY films DESC")
 # By their addresses, with what is there once they have shown what they are to show.
@@ -63,6 +68,8 @@ def main():
     binary = servers.cleave()
     if binary is None:
         sys.exit("build `cleave` first, or set CLEAVE_BINARY")
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(TIME_MAX)
     with tempfile.TemporaryDirectory() as folder, running(binary, Path(folder)) as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         try:
@@ -72,6 +79,13 @@ def main():
     print("the console does what it is to do")
 
 
+def too_long(number, _frame):
+    # What it has started is stopped on the way out, if that does not hang as well.
+    signal.signal(number, signal.SIG_DFL)
+    signal.alarm(90)
+    raise TimeoutError(f"the console was not tested within {TIME_MAX} s")
+
+
 def again():
     """Runs this again by a Python that has the driver, once Chromium is there."""
     if not Path(CHROMIUM).exists():
@@ -79,7 +93,7 @@ def again():
     if not Path(CHROMIUM).exists():
         print("SKIPPED: Chromium cannot be installed")
         return
-    python = servers.python_with(["playwright"], "import playwright.sync_api", PLACE)
+    python = servers.python_with([DRIVER], "import playwright.sync_api", PLACE)
     if python is None:
         print("SKIPPED: the driver of Chromium cannot be installed")
         return
@@ -103,21 +117,18 @@ def running(binary, folder):
     """A server of a small database, half of it on a device in a process of its own; the address of its console."""
     database, socket = folder / "films", folder / "nas.sock"
     servers.output([binary, "sql", "--create", "--db", database, "-c", "SELECT 1"])
-    device = subprocess.Popen([str(part) for part in [binary, "device-process", "--media", folder / "nas.media",
-                                                      "--local", socket]], stderr=subprocess.DEVNULL)
-    process = None
-    try:
+    with contextlib.ExitStack() as started:
+        device = subprocess.Popen([str(part) for part in [binary, "device-process", "--media", folder / "nas.media",
+                                                          "--local", socket]], stderr=subprocess.DEVNULL)
+        started.callback(servers.stop, device)
         wait_for(socket.exists, "the device does not listen")
         servers.output([binary, "device", "add", "nas", "--local", socket, "--db", database])
         servers.output([binary, "sql", "--db", database, "-c", tables()])
         servers.output([binary, "user", "add", USER, "--db", database], input=PASSWORD + "\n")
         port = servers.free_port()
         process, _ = servers.serve(binary, database, "--console", f"127.0.0.1:{port}")
+        started.callback(servers.stop, process)
         yield f"http://127.0.0.1:{port}"
-    finally:
-        if process:
-            servers.stop(process)
-        servers.stop(device)
 
 
 def tables():

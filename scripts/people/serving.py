@@ -72,7 +72,7 @@ def chromium(run):
     """The Python with Chromium's driver; None without either, which the run notes."""
     found = None
     if Path(console.CHROMIUM).exists():
-        found = servers.python_with(["playwright"], "import playwright.sync_api", console.PLACE)
+        found = servers.python_with([console.DRIVER], "import playwright.sync_api", console.PLACE)
     if found is None:
         run.note("skipped the page: Chromium or its driver is not there (`scripts/console.py self-test` installs both)")
     return found
