@@ -112,7 +112,9 @@ def debian(program, packages=("postgresql-client", "postgresql-contrib")):
 def apt_get(what, packages):
     as_root = [] if os.geteuid() == 0 else ["sudo", "-n"]
     install([*as_root, "apt-get", "update", "-qq"], what)
-    install([*as_root, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], what)
+    # Others may be installing, too.
+    apt = [*as_root, "apt-get", "-o", "DPkg::Lock::Timeout=300"]
+    install([*apt, "install", "-y", "-qq", "--no-install-recommends", *packages], what)
 
 
 def python():

@@ -24,7 +24,7 @@ install_postgresql() {
     local as_root=()
     [[ $EUID -eq 0 ]] || as_root=(sudo)
     "${as_root[@]}" apt-get update -qq
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq postgresql
 }
 
 install_sqlite() {
@@ -32,7 +32,7 @@ install_sqlite() {
     local as_root=()
     [[ $EUID -eq 0 ]] || as_root=(sudo)
     "${as_root[@]}" apt-get update -qq
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq sqlite3
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq sqlite3
 }
 
 if (($# == 0)); then
