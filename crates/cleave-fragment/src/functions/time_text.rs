@@ -50,6 +50,9 @@ type Read<T> = Result<T, TimeTextFault>;
 /// # Errors
 /// The text is no date.
 pub fn date(text: &str) -> Read<i32> {
+    if let Some(days) = plain_date(text) {
+        return i32::try_from(days).map_err(|_| TimeTextFault::OutOfRange);
+    }
     if let Some(infinite) = Infinite::of_text(text) {
         return Ok(infinite.days());
     }
@@ -130,6 +133,15 @@ fn timestamp_and_zone(text: &str) -> Read<(i64, i64)> {
 #[must_use]
 pub fn trim(text: &str) -> &str {
     text.trim_matches(|character: char| character.is_ascii_whitespace() || character == '\x0b')
+}
+
+/// The days of a date as SQL writes it, `2024-01-31`; None: it is written in another way, or does not exist.
+fn plain_date(text: &str) -> Option<i64> {
+    let [a, b, c, d, b'-', e, f, b'-', g, h] = text.as_bytes() else { return None };
+    let digit = |byte: &u8| byte.is_ascii_digit().then(|| i64::from(*byte - b'0'));
+    let year = digit(a)? * 1000 + digit(b)? * 100 + digit(c)? * 10 + digit(d)?;
+    let (month, day) = (digit(e)? * 10 + digit(f)?, digit(g)? * 10 + digit(h)?);
+    civil_days((year, month, day), false).ok()
 }
 
 /// A date, with a time of day if there is one.

@@ -74,12 +74,13 @@ impl CsvFiles {
         usize::try_from(self.bytes / row_bytes).unwrap_or(usize::MAX)
     }
 
-    /// The columns at `places`, which are those of `schema`, of all rows in their order; `threads` parse at once.
+    /// The columns at `places`, which are those of `schema`, of all rows in their order and in batches of at most
+    /// `batch_rows`; `threads` parse at once.
     pub(super) fn batches(
         self: &Arc<Self>,
         places: &[usize],
         schema: SchemaRef,
-        threads: usize,
+        (threads, batch_rows): (usize, usize),
     ) -> BoxStream<'static, datafusion::error::Result<RecordBatch>> {
         let mut wanted = places.to_vec();
         wanted.sort_unstable();
@@ -107,27 +108,38 @@ impl CsvFiles {
                 (Arc::clone(&files), Arc::clone(&order), Arc::clone(&schema));
             async move {
                 let (parser, chunk) = next?;
-                let parsed = tasks::blocking(move || parsed(&parser, &chunk, &order, &schema));
+                let parsed =
+                    tasks::blocking(move || parsed(&parser, &chunk, &order, (&schema, batch_rows)));
                 tasks::joined(parsed.await)?.map_err(|error| files.types.explained(error))
             }
         });
-        let batches = batches.buffered(threads.max(1)).map_err(DataFusionError::from);
-        let is_some = |batch: &RecordBatch| std::future::ready(batch.num_rows() > 0);
-        batches.try_filter(is_some).boxed()
+        // One more than parse at once: while the next chunk is read and cut, none of them waits for it.
+        let batches = batches.buffered(threads.max(1).saturating_add(1));
+        let batches =
+            batches.map_ok(|batches| stream::iter(batches.into_iter().map(Ok::<_, Error>)));
+        batches.try_flatten().map_err(DataFusionError::from).boxed()
     }
 }
 
-/// The rows of a chunk: its columns in `order`.
+/// The rows of a chunk: its columns in `order`, in batches of at most so many rows, and of one at least.
 fn parsed(
     parser: &ChunkParser,
     chunk: &Chunk,
     order: &[usize],
-    schema: &SchemaRef,
-) -> Result<RecordBatch> {
-    let (columns, row_count) = parser.columns_of(chunk)?;
-    let columns = order.iter().filter_map(|place| columns.get(*place).map(Arc::clone)).collect();
-    let options = RecordBatchOptions::new().with_row_count(Some(row_count));
-    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+    (schema, batch_rows): (&SchemaRef, usize),
+) -> Result<Vec<RecordBatch>> {
+    let mut batches = Vec::with_capacity(chunk.ends.len().div_ceil(batch_rows.max(1)));
+    parser.each_rows_of(chunk, batch_rows, |columns, row_count| {
+        if row_count > 0 {
+            let columns = order.iter().filter_map(|place| columns.get(*place).map(Arc::clone));
+            let options = RecordBatchOptions::new().with_row_count(Some(row_count));
+            let columns = columns.collect();
+            let schema = Arc::clone(schema);
+            batches.push(RecordBatch::try_new_with_options(schema, columns, &options)?);
+        }
+        Ok(())
+    })?;
+    Ok(batches)
 }
 
 /// The files as far as they are read.

@@ -18,6 +18,12 @@ use futures::stream::{self, BoxStream, StreamExt};
 
 use super::shown;
 
+/// Rows that are read on another thread before they are handed over: batches are small, so that what is made of one
+/// stays near the processor, and each step to a thread costs as much as many rows.
+const STEP_ROWS: usize = 65_536;
+/// The same in bytes.
+const STEP_BYTES: usize = 8 << 20;
+
 /// Files with the same columns.
 #[derive(Debug)]
 pub(super) struct ParquetFiles {
@@ -94,29 +100,32 @@ impl ParquetFiles {
         Some((bounds, self.columns.get(place)?.data_type()))
     }
 
-    /// The columns at `places`, which are those of `schema`, in the rows of `groups`.
+    /// The columns at `places`, which are those of `schema`, in the rows of `groups`, in batches of at most
+    /// `batch_rows`.
     pub(super) fn batches(
         self: &Arc<Self>,
         places: &[usize],
         schema: SchemaRef,
-        groups: &[Group],
+        (groups, batch_rows): (&[Group], usize),
     ) -> BoxStream<'static, datafusion::error::Result<RecordBatch>> {
         let reading = Reading {
             files: Arc::clone(self),
             places: places.to_vec(),
             schema,
+            batch_rows: batch_rows.clamp(1, BATCH_ROWS_MAX),
             left: groups.iter().copied().collect(),
             open: None,
         };
         let batches = stream::try_unfold(reading, |mut reading| async move {
             let taken = tasks::blocking(move || {
-                let next = reading.next_batch();
+                let next = reading.next_batches();
                 (reading, next)
             });
             let (reading, next) = tasks::joined(taken.await)?;
-            Ok::<_, Error>(next?.map(|batch| (batch, reading)))
+            Ok::<_, Error>(next?.map(|batches| (batches, reading)))
         });
-        batches.map_err(DataFusionError::from).boxed()
+        let batches = batches.map_ok(|own| stream::iter(own.into_iter().map(Ok::<_, Error>)));
+        batches.try_flatten().map_err(DataFusionError::from).boxed()
     }
 }
 
@@ -174,17 +183,32 @@ struct Reading {
     files: Arc<ParquetFiles>,
     places: Vec<usize>,
     schema: SchemaRef,
+    batch_rows: usize,
     /// Those that are not begun.
     left: VecDeque<Group>,
     open: Option<ParquetRows>,
 }
 
 impl Reading {
+    /// The next batches, as many as one step to another thread is worth; None at the end.
+    fn next_batches(&mut self) -> Result<Option<Vec<RecordBatch>>> {
+        let (mut batches, mut rows, mut bytes) = (Vec::new(), 0_usize, 0_usize);
+        while rows < STEP_ROWS
+            && bytes < STEP_BYTES
+            && let Some(batch) = self.next_batch()?
+        {
+            rows = rows.saturating_add(batch.num_rows());
+            bytes = bytes.saturating_add(batch.get_array_memory_size());
+            batches.push(batch);
+        }
+        Ok((!batches.is_empty()).then_some(batches))
+    }
+
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         if self.places.is_empty() {
             // Only their number is asked for. What is above may make a value for each.
             while let Some(group) = self.left.front_mut() {
-                let row_count = group.rows.min(BATCH_ROWS_MAX);
+                let row_count = group.rows.min(self.batch_rows);
                 group.rows -= row_count;
                 if row_count > 0 {
                     return self.batch(Vec::new(), row_count).map(Some);
@@ -209,8 +233,9 @@ impl Reading {
             let files = &*self.files;
             let Some(one) = files.files.get(first.file) else { return Ok(None) };
             let roots = self.places.iter().filter_map(|place| one.roots.get(*place).copied());
-            let columns = one.file.columns(&roots.collect::<Vec<_>>(), files.memory)?;
-            self.open = Some(one.file.rows(columns, groups)?);
+            let roots = roots.collect::<Vec<_>>();
+            let columns = one.file.columns(&roots, &groups, files.memory)?;
+            self.open = Some(one.file.rows(columns.of_rows(self.batch_rows), groups)?);
         }
     }
 

@@ -113,14 +113,19 @@ impl FileScanExec {
         }
     }
 
-    fn batches(&self, partition: usize) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    /// The rows of a partition, in batches of at most `batch_rows`.
+    fn batches(
+        &self,
+        partition: usize,
+        batch_rows: usize,
+    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let schema = Arc::clone(&self.schema);
         match (&self.source, self.groups.get(partition)) {
             (Source::Csv(files), _) if partition == 0 => {
-                Ok(files.batches(&self.places, schema, self.threads))
+                Ok(files.batches(&self.places, schema, (self.threads, batch_rows)))
             }
             (Source::Parquet(files), Some(groups)) => {
-                Ok(files.batches(&self.places, schema, groups))
+                Ok(files.batches(&self.places, schema, (groups, batch_rows)))
             }
             _ => internal_err!("a scan of files has no partition {partition}"),
         }
@@ -200,10 +205,10 @@ impl ExecutionPlan for FileScanExec {
     fn execute(
         &self,
         partition: usize,
-        _task: Arc<TaskContext>,
+        task: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let mut batches = self.batches(partition)?;
+        let mut batches = self.batches(partition, task.session_config().batch_size())?;
         let batches =
             stream::poll_fn(move |context| metrics.record_poll(batches.poll_next_unpin(context)));
         let batches = RecordBatchStreamAdapter::new(Arc::clone(&self.schema), batches);

@@ -145,10 +145,26 @@ impl ChunkParser {
     }
 
     /// The columns of the file that are wanted, in its order, and the number of rows.
+    fn columns_of(&self, chunk: &Chunk) -> Result<(Vec<ArrayRef>, usize)> {
+        let mut all = (Vec::new(), 0);
+        self.each_rows_of(chunk, usize::MAX, |columns, row_count| {
+            all = (columns, row_count);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// Gives the rows of a chunk to `take`, at most so many at once: the columns of the file that are wanted, in its
+    /// order, and the number of rows. There is at least one call, which may have no rows.
     ///
     /// # Errors
-    /// [`Error::Input`] with the place of the first fault.
-    pub fn columns_of(&self, chunk: &Chunk) -> Result<(Vec<ArrayRef>, usize)> {
+    /// [`Error::Input`] with the place of the first fault; those of `take`.
+    pub fn each_rows_of(
+        &self,
+        chunk: &Chunk,
+        row_count_max: usize,
+        mut take: impl FnMut(Vec<ArrayRef>, usize) -> Result<()>,
+    ) -> Result<()> {
         let (text, bad_from) = match std::str::from_utf8(&chunk.bytes) {
             Ok(text) => (text, memchr(0, &chunk.bytes)),
             Err(error) => {
@@ -158,12 +174,9 @@ impl ChunkParser {
                 (std::str::from_utf8(valid).unwrap_or_default(), zero.or(Some(end)))
             }
         };
-        let row_count = chunk.ends.len();
-        let builder = |field: &FieldRule| {
-            let row_count = if field.is_skipped { 0 } else { row_count };
-            ColumnBuilder::new(&field.column_type, row_count)
-        };
-        let mut builders: Vec<ColumnBuilder> = self.fields.iter().map(builder).collect();
+        let row_count_max = row_count_max.max(1);
+        // The header among the records that are left makes the room one row too large.
+        let mut builders = self.builders(chunk.ends.len().min(row_count_max));
         let (mut scratch, mut sql) = (String::new(), String::new());
         let mut rows = 0;
         for ((start, bytes), index) in chunk.records().zip(0_usize..) {
@@ -171,6 +184,12 @@ impl ChunkParser {
             if bad_from.is_some_and(|bad| bad < end) {
                 let bad = bad_from.unwrap_or(start);
                 return Err(self.bad_encoding(chunk, start, bytes, bad - start));
+            }
+            if rows == row_count_max {
+                take(self.finished(&mut builders), rows)?;
+                rows = 0;
+                let left = chunk.ends.len().saturating_sub(index);
+                builders = self.builders(left.min(row_count_max));
             }
             let record = without_break(text.get(start..end).unwrap_or_default());
             let read = if chunk.has_header && index == 0 {
@@ -181,9 +200,23 @@ impl ChunkParser {
             };
             read.map_err(|fault| self.located(chunk, start, record, fault))?;
         }
+        take(self.finished(&mut builders), rows)
+    }
+
+    /// What makes the columns of so many rows.
+    fn builders(&self, row_count: usize) -> Vec<ColumnBuilder> {
+        let builder = |field: &FieldRule| {
+            let row_count = if field.is_skipped { 0 } else { row_count };
+            ColumnBuilder::new(&field.column_type, row_count)
+        };
+        self.fields.iter().map(builder).collect()
+    }
+
+    /// The columns that are wanted.
+    fn finished(&self, builders: &mut [ColumnBuilder]) -> Vec<ArrayRef> {
         let fields = builders.iter_mut().zip(&self.fields);
         let wanted = fields.filter(|(_, field)| !field.is_skipped);
-        Ok((wanted.map(|(builder, _)| builder.finish()).collect(), rows))
+        wanted.map(|(builder, _)| builder.finish()).collect()
     }
 
     fn record(

@@ -114,8 +114,8 @@ impl ParquetReader {
             }
             roots.push(index);
         }
-        let groups = (0..file.group_rows().len()).collect();
-        let rows = file.rows(file.columns(&roots, memory)?, groups)?;
+        let groups: Vec<usize> = (0..file.group_rows().len()).collect();
+        let rows = file.rows(file.columns(&roots, &groups, memory)?, groups)?;
         Ok(Self { file, rows, columns })
     }
 
@@ -259,8 +259,10 @@ pub fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
         let infinite = infinite_times(values, &target);
         let cast = cast_with_options(&without(values, &infinite)?, &target, &options)?;
         let cast = with(cast, &infinite);
-        let lost =
-            (0..values.len()).find(|index| values.is_valid(*index) && !kept(values, &cast, *index));
+        // Mostly nothing is lost, and the counts say so. An infinity may stand for a number that does not fit.
+        let may_lack = cast.null_count() != values.null_count() || target == DataType::Float32;
+        let is_lost = |index: &usize| values.is_valid(*index) && !kept(values, &cast, *index);
+        let lost = may_lack.then(|| (0..values.len()).find(is_lost)).flatten();
         if let Some(index) = lost {
             let mut value = String::new();
             ValueText::new(values)?.write(index, &mut value);
@@ -288,11 +290,18 @@ fn with_one_nan(values: ArrayRef) -> ArrayRef {
     match values.data_type() {
         DataType::Float32 => {
             let reals = values.as_primitive::<Float32Type>();
+            if !reals.values().iter().fold(false, |found, value| found | value.is_nan()) {
+                return values;
+            }
             let one = |value: f32| if value.is_nan() { f32::NAN } else { value };
             Arc::new(reals.unary::<_, Float32Type>(one))
         }
         DataType::Float64 => {
             let doubles = values.as_primitive::<Float64Type>();
+            // Most columns have none: they are looked through, and not copied.
+            if !doubles.values().iter().fold(false, |found, value| found | value.is_nan()) {
+                return values;
+            }
             let one = |value: f64| if value.is_nan() { f64::NAN } else { value };
             Arc::new(doubles.unary::<_, Float64Type>(one))
         }

@@ -67,6 +67,13 @@ struct Limits {
     read_bytes: u64,
 }
 
+impl Limits {
+    /// Bytes that may be read behind the end of a chunk.
+    fn read_ahead(&self) -> usize {
+        usize::try_from(self.read_bytes).unwrap_or(0)
+    }
+}
+
 impl<R: Read> RecordSplitter<R> {
     /// `file` is how messages name the input.
     pub fn new(input: R, file: &str, options: &CsvOptions, memory: InputMemory) -> Self {
@@ -243,8 +250,14 @@ impl<R: Read> RecordSplitter<R> {
 
     fn take_chunk(&mut self) -> Chunk {
         let end = self.ends.last().copied().unwrap_or(0);
-        let mut rest = Vec::with_capacity(self.buffer.len().max(end) - end + 1);
-        rest.extend_from_slice(self.buffer.get(end..).unwrap_or_default());
+        let left = self.buffer.get(end..).unwrap_or_default();
+        // The next chunk will be about as long. A buffer that grows to it step by step is copied at each step.
+        let more = match self.at_end {
+            true => 0,
+            false => end.min(self.limits.chunk_bytes).saturating_add(self.limits.read_ahead()),
+        };
+        let mut rest = Vec::with_capacity(left.len().saturating_add(more));
+        rest.extend_from_slice(left);
         let mut bytes = std::mem::replace(&mut self.buffer, rest);
         bytes.truncate(end);
         self.scanned = self.scanned.saturating_sub(end);

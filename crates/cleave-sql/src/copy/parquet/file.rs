@@ -5,7 +5,9 @@
 //!
 //! A batch has about [`BATCH_BYTES`]. The number of rows comes from the file's statistics of each row group, if the
 //! writer recorded the lengths of dictionary-encoded values. Otherwise it is measured: the first batch is small, and if
-//! a later one is far from the measure, the reader restarts behind it with another batch size.
+//! a later one is far from the measure, the reader restarts behind it with another batch size. A query reads batches of
+//! its own size ([`ParquetColumns::of_rows`]), which is no larger than that of the first where pages bound it: it
+//! seldom restarts.
 //!
 //! Regardless of a file's statistics, the headers of its pages limit the rows of a batch
 //! ([`page_sizes`](super::page_sizes)). A file whose pages do not fit in memory is refused before any is decompressed.
@@ -31,7 +33,9 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder,
 };
+use parquet::basic::Encoding;
 use parquet::errors::ParquetError;
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::page_sizes::{PageFault, is_structure, rows_per_batch};
@@ -41,6 +45,8 @@ use crate::copy::memory::InputMemory;
 pub const BATCH_ROWS_MAX: usize = 65_536;
 /// Rows of the first batch, whose size is measured.
 const BATCH_ROWS_FIRST: usize = 1024;
+/// The same of a query, where the pages bound the size of any batch.
+const BATCH_ROWS_BOUNDED: usize = 8192;
 /// Approximate bytes of one batch.
 const BATCH_BYTES: usize = 8 << 20;
 /// The end of a file: the length of its metadata, and the format's name.
@@ -85,6 +91,10 @@ pub struct ParquetColumns {
     mask: ProjectionMask,
     /// Rows that a batch has at most.
     batch_rows_max: usize,
+    /// Rows of the first batch.
+    batch_rows_first: usize,
+    /// The pages bound the size of any batch.
+    is_bounded: bool,
 }
 
 /// Rows of some columns and row groups.
@@ -175,25 +185,33 @@ impl ParquetFile {
         guarded(&self.path, read).ok()?.ok()
     }
 
-    /// The columns at `roots`, to be read in this order.
+    /// The columns at `roots`, to be read in this order from `groups`.
     ///
     /// # Errors
     /// [`Error::InputSchema`] for a file that is damaged or has changed; SQLSTATE 53200 for one whose pages do not fit
     /// in `memory`.
-    pub fn columns(&self, roots: &[usize], memory: InputMemory) -> Result<ParquetColumns> {
+    pub fn columns(
+        &self,
+        roots: &[usize],
+        groups: &[usize],
+        memory: InputMemory,
+    ) -> Result<ParquetColumns> {
         let mut sorted = roots.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
         let places = roots.iter().filter_map(|root| sorted.binary_search(root).ok()).collect();
         let mask = ProjectionMask::roots(self.metadata.parquet_schema(), roots.iter().copied());
         let file = self.source()?;
-        let by_size = guarded(&self.path, || rows_by_size(&self.metadata, &mask))?;
+        let all = self.metadata.metadata().row_groups();
+        let groups: Vec<_> = groups.iter().filter_map(|place| all.get(*place)).collect();
+        let by_size = guarded(&self.path, || rows_by_size(&groups, &mask))?;
         let batch_rows_max = guarded(&self.path, || {
-            let metadata = self.metadata.metadata();
-            rows_per_batch(&file, metadata, &mask, by_size, memory.pages_bytes)
+            rows_per_batch(&file, &groups, &mask, by_size, memory.pages_bytes)
         })?
         .map_err(|fault| refused(&self.path, fault, memory))?;
-        Ok(ParquetColumns { places, mask, batch_rows_max })
+        let is_bounded = guarded(&self.path, || are_bounded(&groups, &mask))?;
+        let batch_rows_first = BATCH_ROWS_FIRST;
+        Ok(ParquetColumns { places, mask, batch_rows_max, batch_rows_first, is_bounded })
     }
 
     /// The rows of `columns` in `groups`.
@@ -206,7 +224,7 @@ impl ParquetFile {
         let mut rows = ParquetRows {
             file: self.clone(),
             source: self.source()?,
-            batch_rows: columns.batch_rows_max.min(BATCH_ROWS_FIRST),
+            batch_rows: columns.batch_rows_max.min(columns.batch_rows_first),
             columns,
             row_count: row_count.fold(0, usize::saturating_add),
             groups,
@@ -215,6 +233,18 @@ impl ParquetFile {
         };
         rows.begin()?;
         Ok(rows)
+    }
+}
+
+impl ParquetColumns {
+    /// The same in batches of at most so many rows, from the first on if the file's pages allow it.
+    #[must_use]
+    pub fn of_rows(mut self, batch_rows: usize) -> Self {
+        self.batch_rows_max = self.batch_rows_max.min(batch_rows.max(1));
+        if self.is_bounded {
+            self.batch_rows_first = BATCH_ROWS_BOUNDED;
+        }
+        self
     }
 }
 
@@ -416,9 +446,9 @@ fn rows_of(bytes: usize, row_count: usize) -> usize {
 }
 
 /// Rows of a batch by the sizes of its columns that the file gives.
-fn rows_by_size(metadata: &ArrowReaderMetadata, mask: &ProjectionMask) -> usize {
+fn rows_by_size(groups: &[&RowGroupMetaData], mask: &ProjectionMask) -> usize {
     let size = |number: i64| usize::try_from(number).unwrap_or(0);
-    let by_group = metadata.metadata().row_groups().iter().map(|group| {
+    let by_group = groups.iter().map(|group| {
         let columns = group.columns().iter().enumerate();
         let wanted = columns.filter(|(leaf, _)| mask.leaf_included(*leaf));
         let bytes = wanted.map(|(_, column)| {
@@ -428,6 +458,18 @@ fn rows_by_size(metadata: &ArrowReaderMetadata, mask: &ProjectionMask) -> usize 
         rows_of(bytes.fold(0, usize::saturating_add), size(group.num_rows()))
     });
     by_group.min().unwrap_or(BATCH_ROWS_MAX)
+}
+
+/// Whether the pages of the columns bound the size of a batch ([`rows_per_batch`]): those whose values share their
+/// beginnings do not.
+fn are_bounded(groups: &[&RowGroupMetaData], mask: &ProjectionMask) -> bool {
+    let columns = groups.iter().flat_map(|group| group.columns().iter().enumerate());
+    let mut wanted = columns.filter(|(leaf, _)| mask.leaf_included(*leaf));
+    wanted.all(|(_, column)| {
+        let mut encodings = column.encodings();
+        column.column_descr().max_rep_level() == 0
+            && !encodings.any(|encoding| encoding == Encoding::DELTA_BYTE_ARRAY)
+    })
 }
 
 /// Runs a step of the `parquet` crate and turns its panic into an error.

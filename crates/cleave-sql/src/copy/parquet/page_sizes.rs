@@ -22,7 +22,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::basic::Type as PhysicalType;
 use parquet::column::page::{Page, PageReader};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 /// Bytes that a batch may have at most, unless a single row has more.
@@ -92,16 +92,16 @@ struct PageHeader {
     encoding: i64,
 }
 
-/// Rows that a batch of any row group may have, at least one and at most `most`.
+/// Rows that a batch of any of `groups` may have, at least one and at most `most`.
 pub(super) fn rows_per_batch(
     file: &Arc<File>,
-    metadata: &ParquetMetaData,
+    groups: &[&RowGroupMetaData],
     mask: &ProjectionMask,
     most: usize,
     pages_bytes_max: u64,
 ) -> Result<usize, PageFault> {
     let mut row_count = most;
-    for group in metadata.row_groups() {
+    for group in groups {
         let columns = group.columns().iter().enumerate();
         let wanted = columns.filter(|(leaf, _)| mask.leaf_included(*leaf));
         let columns: Vec<Spans> =

@@ -33,7 +33,8 @@ fn written(
 }
 
 fn rows(file: &Arc<File>, metadata: &ArrowReaderMetadata) -> Result<usize, PageFault> {
-    rows_per_batch(file, metadata.metadata(), &ProjectionMask::all(), 65_536, 64 << 20)
+    let groups: Vec<_> = metadata.metadata().row_groups().iter().collect();
+    rows_per_batch(file, &groups, &ProjectionMask::all(), 65_536, 64 << 20)
 }
 
 #[test]
