@@ -31,6 +31,7 @@ use cleave_query::range_path::RangeTemplate;
 use cleave_query::select;
 use cleave_query::select::{QueryRequest, ReadView};
 use cleave_query::statements::Shape;
+use cleave_sql::statement::files::has_parameters;
 use cleave_sql::statement::hint::Hint;
 use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::names::quoted;
@@ -70,8 +71,10 @@ pub struct Described {
     pub parameters: Vec<ColumnType>,
     /// The parameters that are lists, from 0.
     pub lists: BTreeSet<usize>,
-    /// Columns of its rows; `None`: it gives none.
+    /// Columns of its rows; `None`: it gives none, or they are told late.
     pub columns: Option<SchemaRef>,
+    /// It gives rows whose columns only the values of its parameters tell: they name files.
+    pub is_told_late: bool,
 }
 
 /// The prepared statements of a session, by name.
@@ -223,7 +226,8 @@ impl PreparedStatement {
         (parameters, lists, columns): (Vec<ColumnType>, BTreeSet<usize>, Option<SchemaRef>),
         tables: Vec<Arc<TableSchema>>,
     ) -> Self {
-        Self::new(source, Arc::new(Described { parameters, lists, columns }), tables)
+        let described = Described { parameters, lists, columns, is_told_late: false };
+        Self::new(source, Arc::new(described), tables)
     }
 
     /// Its look-up with these values on `state`; None: it is planned.
@@ -545,7 +549,38 @@ pub(super) async fn prepared_now(
 }
 
 async fn describe_source(session: &Session, source: Source) -> Result<PreparedStatement> {
+    if let Some(told_late) = told_late(&source)? {
+        return Ok(told_late);
+    }
     Box::pin(describe_over(session, source, &GivenRows::default())).await
+}
+
+/// The description of a query whose parameters name files: its columns are known with their values. None: there are no
+/// such parameters.
+fn told_late(source: &Source) -> Result<Option<PreparedStatement>> {
+    let (query, has_rows) = match &source.statement {
+        Statement::Query(query) => (&**query, true),
+        Statement::Declare(declare) => (&*declare.query, false),
+        Statement::Define(define) => match define.as_ref() {
+            Define::CreateTableAs(create) => (&*create.query, false),
+            _ => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    if !has_parameters(query)? {
+        return Ok(None);
+    }
+    let mut types = source.declared.clone();
+    types.resize(parameters::count(query)?.max(types.len()), None);
+    parameters::written_types(query, &mut types)?;
+    let described = Described {
+        parameters: select::all_known(&types)?,
+        lists: parameters::list_places(query)?,
+        columns: None,
+        is_told_late: has_rows,
+    };
+    let prepared = PreparedStatement::new(source.clone(), Arc::new(described), Vec::new());
+    Ok(Some(PreparedStatement { reads_outside: true, ..prepared }))
 }
 
 /// The description of a statement that may refer to the rows `given`.
@@ -605,7 +640,7 @@ pub(super) async fn describe_over(
         let returning = insert::returning_query(insert)?;
         let returned = returning.map(|query| (query, rows));
         let columns = returned_columns(session, returned, &parameters).await?;
-        let described = Arc::new(Described { parameters, lists, columns });
+        let described = Arc::new(Described { parameters, lists, columns, is_told_late: false });
         let constants = match tables.last() {
             Some(target) => ConstantInsert::of(insert, target)?,
             None => None,
@@ -622,7 +657,7 @@ pub(super) async fn describe_over(
         let change = KeyedChange::of(modify, &parameters, &state);
         let nested = NestedChange::of(modify, &parameters, &state);
         let nested = nested.map(|nested| Nested::Change(Arc::new(nested)));
-        let described = Arc::new(Described { parameters, lists, columns });
+        let described = Arc::new(Described { parameters, lists, columns, is_told_late: false });
         let prepared = PreparedStatement::new(source, described, tables);
         return Ok(PreparedStatement { change, nested, ..prepared });
     }
@@ -646,7 +681,7 @@ pub(super) async fn describe_over(
         Statement::Declare(_) | Statement::Define(_) => (None, None, None),
         _ => (Some(schema), point, range),
     };
-    let described = Arc::new(Described { parameters: types, lists, columns });
+    let described = Arc::new(Described { parameters: types, lists, columns, is_told_late: false });
     let prepared = PreparedStatement::new(source, described, tables);
     let reads_outside = !outside.is_empty();
     Ok(PreparedStatement { reads_outside, point, range, nested, ..prepared })

@@ -148,6 +148,44 @@ async fn files_are_tables_of_queries() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parameters_name_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    std::fs::write(folder.path().join("a.csv"), "id,title\n1,one\n2,two\n").unwrap();
+    std::fs::write(folder.path().join("b.csv"), "id,day\n3,2024-01-31\n").unwrap();
+    let (a, b) = (quoted(folder.path(), "a.csv"), quoted(folder.path(), "b.csv"));
+    // The columns are those of the file that each run names.
+    run(&mut session, "PREPARE p AS SELECT * FROM read_csv($1) AS f WHERE f.id > $2::int").await;
+    assert_eq!(rows(&mut session, &format!("EXECUTE p ({a}, 1)")).await, ["2,two"]);
+    assert_eq!(rows(&mut session, &format!("EXECUTE p ({b}, 1)")).await, ["3,2024-01-31"]);
+    let both = "PREPARE q AS SELECT count(*) FROM read_csv(ARRAY[$1, $2], types => 'id text', header => true)";
+    run(&mut session, both).await;
+    assert_eq!(row(&mut session, &format!("EXECUTE q ({a}, {a})")).await, "4");
+    session.prepare("", "CREATE TABLE t AS SELECT * FROM read_csv($1)", &[]).await.unwrap();
+    let path = folder.path().join("a.csv").display().to_string();
+    session.execute("", &[Some(&path)]).await.unwrap();
+    assert_eq!(row(&mut session, "SELECT sum(id) FROM t").await, "3");
+    for (statement, sqlstate, part) in [
+        ("EXECUTE p (NULL, 1)", "0A000", "the parameter $1"),
+        ("EXECUTE p ('none.csv', 1)", "58P01", "none.csv"),
+        ("SELECT * FROM read_csv($1)", "42P02", "$1"),
+        ("CREATE VIEW v AS SELECT * FROM read_csv($1)", "42P02", "$1"),
+        ("PREPARE r AS INSERT INTO t SELECT * FROM read_csv($1)", "0A000", "the parameter $1"),
+        ("PREPARE r AS SELECT * FROM read_csv($1) AS f WHERE id = $2", "42P18", "$2"),
+        ("PREPARE r AS SELECT * FROM read_csv('a', delim => $1)", "0A000", "the parameter $1"),
+    ] {
+        let error = refused(&mut session, statement).await;
+        assert_eq!(error.sqlstate(), sqlstate, "{statement}: {error}");
+        assert!(error.to_string().contains(part), "{statement}: {error}");
+    }
+    // Rights are those of who runs it.
+    run(&mut session, "CREATE ROLE reader; SET ROLE reader").await;
+    let error = refused(&mut session, &format!("EXECUTE p ({a}, 1)")).await;
+    assert_eq!(error.sqlstate(), "42501", "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_file_is_read_in_its_order_and_its_first_fault_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let (_directory, database) = fresh().await;

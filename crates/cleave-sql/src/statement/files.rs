@@ -8,12 +8,16 @@
 //! 1. While a statement is read, each such item becomes a relation whose name is the call ([`name_file`]), so that
 //!    whatever looks names up finds it as it finds a table. No user can write such a name: the sign before it is
 //!    refused.
-//! 2. Who looks the name up reads the call again ([`FileCall::of_relation`]).
+//! 2. Where parameters of a prepared statement name files, their values go into the call with those of the rest of the
+//!    statement ([`put_parameters`]).
+//! 3. Who looks the name up reads the call again ([`FileCall::of_relation`]).
 //!
-//! Invariant: a name that [`name_file`] has made is a valid call. Its arguments are constants.
+//! Invariant: a name that [`name_file`] has made is a valid call. Its arguments are constants, and names of files may
+//! be parameters.
 //!
 //! Source: the functions of DuckDB of these names; options have the names of COPY's too.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use cleave_catalog::error::{Error, Fault, Result};
@@ -29,7 +33,9 @@ use crate::copy::options::CsvOptions;
 use crate::statement::copy::{single, value_forms};
 use crate::statement::locking::HIDDEN;
 use crate::statement::names::{fold, position_of};
+use crate::statement::parameters::place_of;
 use crate::statement::parse::{Statement, parse_expression, parse_script};
+use crate::visiting::visit_relations;
 
 /// The function that reads text.
 const CSV: &str = "read_csv";
@@ -100,9 +106,14 @@ pub struct CsvCall {
 /// Whether `name` is one that [`name_file`] has made.
 #[must_use]
 pub fn is_file(name: &ObjectName) -> bool {
+    call_of(name).is_some()
+}
+
+/// The call behind the name of a relation, if it is one of files.
+fn call_of(name: &ObjectName) -> Option<&str> {
     match name.0.as_slice() {
-        [ObjectNamePart::Identifier(name)] => shown_call(&name.value).is_some(),
-        _ => false,
+        [ObjectNamePart::Identifier(name)] => shown_call(&name.value),
+        _ => None,
     }
 }
 
@@ -132,9 +143,8 @@ pub(crate) fn name_file(factor: &mut TableFactor) -> Result<()> {
             if ![CSV, PARQUET].contains(&function.as_str()) {
                 return Ok(());
             }
-            FileCall::of(&function, &args.args).map_err(|error| error.at(position))?;
-            let args = args.args.iter().map(written).collect::<Result<Vec<_>>>()?;
-            (format!("{function}({})", args.join(", ")), function)
+            check_call(&function, &args.args).map_err(|error| error.at(position))?;
+            (written_call(&function, &args.args)?, function)
         }
         _ => return Ok(()),
     };
@@ -149,6 +159,99 @@ pub(crate) fn name_file(factor: &mut TableFactor) -> Result<()> {
         at: None,
     });
     Ok(())
+}
+
+/// Checks a call in which parameters may stand for names of files.
+fn check_call(function: &str, args: &[FunctionArg]) -> Result<()> {
+    let mut args = args.to_vec();
+    each_name(&mut args, &mut |item| {
+        if place_of(item)?.is_some() {
+            *item = Expr::value(Value::SingleQuotedString("f".to_owned()));
+        }
+        Ok(())
+    })?;
+    FileCall::of(function, &args).map(drop)
+}
+
+/// The places, from 0, of the parameters that name files in the relation `name`.
+///
+/// # Errors
+/// Those of a parameter that is written wrongly.
+pub(crate) fn parameters_of(name: &ObjectName) -> Result<Vec<usize>> {
+    let mut places = Vec::new();
+    // No other name is read again.
+    if let Some(call) = call_of(name).filter(|call| call.contains('$')) {
+        let (_, mut args) = read_call(call)?;
+        each_name(&mut args, &mut |item| {
+            places.extend(place_of(item)?);
+            Ok(())
+        })?;
+    }
+    Ok(places)
+}
+
+/// Puts values into the relation `name` for the parameters that name files in it; one without a value stays.
+///
+/// # Errors
+/// Those of `value`.
+pub(crate) fn put_parameters(
+    name: &mut ObjectName,
+    value: &dyn Fn(usize) -> Result<Option<String>>,
+) -> Result<()> {
+    let Some(call) = call_of(name).filter(|call| call.contains('$')) else { return Ok(()) };
+    let (function, mut args) = read_call(call)?;
+    each_name(&mut args, &mut |item| {
+        if let Some(place) = place_of(item)?
+            && let Some(text) = value(place)?
+        {
+            *item = Expr::value(Value::SingleQuotedString(text));
+        }
+        Ok(())
+    })?;
+    let call = written_call(&function, &args)?;
+    if let [ObjectNamePart::Identifier(own)] = name.0.as_mut_slice() {
+        own.value = format!("{HIDDEN}{PREFIX}{call}");
+    }
+    Ok(())
+}
+
+/// Whether parameters of `query` name files: what columns it has, only their values tell.
+///
+/// # Errors
+/// Those of a parameter that is written wrongly.
+pub fn has_parameters(query: &ast::Query) -> Result<bool> {
+    let found = visit_relations(query, |name| match parameters_of(name) {
+        Ok(places) if places.is_empty() => ControlFlow::Continue(()),
+        Ok(_) => ControlFlow::Break(Ok(true)),
+        Err(error) => ControlFlow::Break(Err(error)),
+    });
+    match found {
+        ControlFlow::Break(found) => found,
+        ControlFlow::Continue(()) => Ok(false),
+    }
+}
+
+/// Gives each name of a file among `args` to `on`.
+fn each_name(args: &mut [FunctionArg], on: &mut dyn FnMut(&mut Expr) -> Result<()>) -> Result<()> {
+    for arg in args {
+        if let FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) = arg {
+            each_item(value, on)?;
+        }
+    }
+    Ok(())
+}
+
+fn each_item(value: &mut Expr, on: &mut dyn FnMut(&mut Expr) -> Result<()>) -> Result<()> {
+    match value {
+        Expr::Array(array) => {
+            for item in &mut array.elem {
+                each_item(item, on)?;
+            }
+            Ok(())
+        }
+        Expr::Nested(inner) => each_item(inner, on),
+        value => on(value),
+    }
 }
 
 /// The function that reads a file of this name.
@@ -189,13 +292,8 @@ impl FileCall {
     pub fn of_relation(name: &str) -> Option<Result<Self>> {
         let call = shown_call(name)?;
         let read = || {
-            let Expr::Function(function) = parse_expression(call)? else {
-                return Err(fault(format!("{call} is no call of a function")));
-            };
-            let ast::FunctionArguments::List(list) = &function.args else {
-                return Err(fault(format!("{call} has no arguments")));
-            };
-            Self::of(&function.name.to_string(), &list.args)
+            let (function, args) = read_call(call)?;
+            Self::of(&function, &args)
         };
         Some(read())
     }
@@ -231,6 +329,25 @@ impl FileCall {
         };
         Ok(Self { names, format })
     }
+}
+
+/// The function of a call, and its arguments.
+fn read_call(call: &str) -> Result<(String, Vec<FunctionArg>)> {
+    let Expr::Function(function) = parse_expression(call)? else {
+        return Err(fault(format!("{call} is no call of a function")));
+    };
+    match function.args {
+        ast::FunctionArguments::List(list) => Ok((function.name.to_string(), list.args)),
+        ast::FunctionArguments::None | ast::FunctionArguments::Subquery(_) => {
+            Err(fault(format!("{call} has no arguments")))
+        }
+    }
+}
+
+/// A call in the form in which [`read_call`] reads it again.
+fn written_call(function: &str, args: &[FunctionArg]) -> Result<String> {
+    let args = args.iter().map(written).collect::<Result<Vec<_>>>()?;
+    Ok(format!("{function}({})", args.join(", ")))
 }
 
 /// The name of an option, if it is one, and its value. PostgreSQL's `=>` parts them, or a plain `=`.
@@ -315,8 +432,12 @@ fn text(option: &str, value: &Expr) -> Result<String> {
         ) => Ok(text.clone()),
         Some(Value::DollarQuotedString(text)) => Ok(text.value.clone()),
         Some(Value::Placeholder(_)) => Err(Error::Unsupported {
-            what: format!("a parameter as an argument of a function that reads files ({value})"),
-            hint: Some("write the constant into the statement".to_owned()),
+            what: format!("the parameter {value} of a function that reads files, without a value here,"),
+            hint: Some(
+                "a parameter may name a file of a query, whose columns are known once it has its value; options are \
+                 constants"
+                    .to_owned(),
+            ),
             position: None,
         }),
         _ => Err(fault(format!("{option} takes a text in quotes, not {value}"))),
@@ -465,12 +586,9 @@ fn is_tabbed(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::ops::ControlFlow;
-
     use cleave_store::ColumnType;
 
     use super::*;
-    use crate::visiting::visit_relations;
 
     /// The names of relations of a query.
     fn relations(sql: &str) -> Vec<String> {
@@ -523,6 +641,27 @@ mod tests {
     }
 
     #[test]
+    fn parameters_name_files() {
+        let name = |from: &str| {
+            let names = relations(&format!("SELECT * FROM {from}"));
+            ObjectName::from(vec![Ident::with_quote('"', names[0].clone())])
+        };
+        let mut both = name("read_csv(ARRAY[$2, 'b$1', $1], delim => '$')");
+        assert_eq!(parameters_of(&both).unwrap(), [1, 0]);
+        // One that has no value yet stays.
+        let second = |place: usize| Ok((place == 1).then(|| "it's $1".to_owned()));
+        put_parameters(&mut both, &second).unwrap();
+        assert_eq!(parameters_of(&both).unwrap(), [0]);
+        let all = |place: usize| Ok(Some(format!("f{place}")));
+        put_parameters(&mut both, &all).unwrap();
+        let call = FileCall::of_relation(&both.0[0].as_ident().unwrap().value).unwrap().unwrap();
+        assert_eq!(call.names, ["it's $1", "b$1", "f0"]);
+        let unknown = name("read_parquet($1)");
+        let unknown = FileCall::of_relation(&unknown.0[0].as_ident().unwrap().value).unwrap();
+        assert_eq!(unknown.unwrap_err().sqlstate(), "0A000");
+    }
+
+    #[test]
     fn what_a_call_cannot_be_is_refused_by_name() {
         for (from, sqlstate, part) in [
             ("'films.xlsx'", "0A000", "'films.xlsx' in FROM"),
@@ -538,7 +677,8 @@ mod tests {
             ("read_csv('a', columns => 'id int', types => 'id int')", "22023", "give one of them"),
             ("read_csv('a', sample_size => 1.5)", "22023", "a whole number"),
             ("read_csv(x)", "22023", "a text in quotes"),
-            ("read_csv($1)", "0A000", "a parameter"),
+            ("read_csv('a', delim => $1)", "0A000", "the parameter $1"),
+            ("read_csv($0)", "42601", "a parameter is written as"),
             ("read_parquet('a', header => true)", "22023", "has no option \"header\""),
         ] {
             let error = parse_script(&format!("SELECT * FROM {from}")).unwrap_err();

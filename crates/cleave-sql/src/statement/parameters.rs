@@ -26,6 +26,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::dialect::digits_behind_point;
+use crate::statement::files::{parameters_of, put_parameters};
 use crate::statement::locked_parts::GivenRows;
 use crate::statement::parse::Cursor;
 
@@ -343,8 +344,7 @@ impl Put<'_, '_> {
         let Some(place) = place_of(expression)? else { return Ok(()) };
         let Some(parameter) = (self.value)(place)? else { return Ok(()) };
         if parameter.items.is_some() {
-            let what = format!("parameter ${}, a list, outside of = ANY and <> ALL", place + 1);
-            return Err(Error::unsupported(what));
+            return Err(list_elsewhere(place));
         }
         *expression = match (is_count, parameter.text()) {
             // DataFusion wants a plain number there.
@@ -356,8 +356,23 @@ impl Put<'_, '_> {
     }
 }
 
+fn list_elsewhere(place: usize) -> Error {
+    let what = format!("parameter ${}, a list, outside of = ANY and <> ALL", place + 1);
+    Error::unsupported(what)
+}
+
 impl VisitorMut for Put<'_, '_> {
     type Break = Box<Error>;
+
+    /// Names of files. NULL is none: the parameter stays, and has no value where the file is opened.
+    fn pre_visit_relation(&mut self, name: &mut ast::ObjectName) -> Flow {
+        let text = |place: usize| match (self.value)(place)? {
+            Some(parameter) if parameter.items.is_some() => Err(list_elsewhere(place)),
+            Some(parameter) => Ok(parameter.text().map(str::to_owned)),
+            None => Ok(None),
+        };
+        flow(put_parameters(name, &text))
+    }
 
     fn pre_visit_query(&mut self, query: &mut ast::Query) -> Flow {
         let mut counts = row_counts(&mut query.limit_clause);
@@ -397,6 +412,10 @@ pub fn places(query: &ast::Query) -> Result<BTreeSet<usize>> {
     impl Visitor for Places {
         type Break = Box<Error>;
 
+        fn pre_visit_relation(&mut self, name: &ast::ObjectName) -> Flow {
+            flow(parameters_of(name).map(|places| self.0.extend(places)))
+        }
+
         fn pre_visit_expr(&mut self, expression: &Expr) -> Flow {
             flow(place_of(expression).map(|place| self.0.extend(place)))
         }
@@ -431,6 +450,17 @@ pub fn written_types(query: &ast::Query, types: &mut [Option<ColumnType>]) -> Re
     }
     impl Visitor for Written<'_> {
         type Break = Box<Error>;
+
+        fn pre_visit_relation(&mut self, name: &ast::ObjectName) -> Flow {
+            let noted = parameters_of(name).map(|places| {
+                for place in places {
+                    if let Some(unknown @ None) = self.0.get_mut(place) {
+                        *unknown = Some(ColumnType::Text);
+                    }
+                }
+            });
+            flow(noted)
+        }
 
         fn pre_visit_query(&mut self, query: &ast::Query) -> Flow {
             let mut clause = query.limit_clause.clone();

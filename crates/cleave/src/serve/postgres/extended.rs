@@ -8,7 +8,8 @@
 //!    it, on its original snapshot.
 //!
 //! A portal lives until Sync, or within a transaction block to its end. The columns of a statement without parameters
-//! may only be known when it runs (SHOW): describing its portal then starts it.
+//! may only be known when it runs (SHOW), and those of one whose parameters name files when it has their values:
+//! describing its portal then starts it.
 //!
 //! Source: PostgreSQL's manual, "Extended Query".
 
@@ -20,7 +21,7 @@ use cleave_host::statement::properties::Tag;
 use cleave_host::statement::type_tree::asks_for_types;
 use cleave_host::statement::{ParsedStatement, parse_script_in};
 use cleave_host::value::binary::Element;
-use cleave_host::{Described, ResultRows, Started};
+use cleave_host::{Described, Error, ResultRows, Started};
 
 use super::block;
 use super::complaint::Complaint;
@@ -260,6 +261,9 @@ impl Connection {
                     let is_list = described.lists.contains(&place);
                     parameter(place + 1, oid, *known, is_list).map(|(oid, _)| oid)
                 });
+                if described.is_told_late {
+                    return Err(Complaint::of(&untold(), sql).into());
+                }
                 let oids = oids.collect::<Result<_, _>>();
                 (oids.map_err(|error| Complaint::of(&error, sql))?, described.columns.clone())
             }
@@ -284,6 +288,9 @@ impl Connection {
         let (Some(described), Phase::Bound) = (&portal.described, &portal.state) else {
             return false;
         };
+        if described.is_told_late {
+            return false;
+        }
         let out = &mut self.wire.output;
         match &described.columns {
             Some(schema) => {
@@ -304,6 +311,11 @@ impl Connection {
             if self.watch.over(&mut self.wire, sql, shown).await?.is_some() {
                 self.begin(portal).await?;
             }
+        }
+        let is_told_late = portal.described.as_ref().is_some_and(|own| own.is_told_late);
+        if is_told_late && matches!(portal.state, Phase::Bound) {
+            self.begin_watch();
+            self.begin(portal).await?;
         }
         let out = &mut self.wire.output;
         match &portal.state {
@@ -463,6 +475,16 @@ impl Connection {
             }
         }
         reply::bare(&mut self.wire.output, b'3');
+    }
+}
+
+/// The refusal to tell columns that depend on values.
+fn untold() -> Error {
+    Error::Unsupported {
+        what: "describing a statement whose parameters name files, before they have values,"
+            .to_owned(),
+        hint: Some("describe the portal, once they are bound".to_owned()),
+        position: None,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::client::{Client, Server, field, message, read};
-use super::{execute, parse, served};
+use super::{bind, execute, parse, served};
 
 const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
@@ -123,6 +123,43 @@ fn explain_and_create_table_as_take_parameters() {
     assert_eq!(asked(&mut client, made, 23, 0, b"2").tags, ["SELECT 1"]);
     assert_eq!(client.value("SELECT string_agg(a || b, ' ') FROM made"), "3z");
     assert_eq!(field(&asked(&mut client, made, 23, 0, b"two").error, 'C'), "22P02");
+}
+
+#[test]
+fn a_parameter_may_name_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--allow-files"]);
+    let mut client = server.client();
+    let file = folder.path().join("it's.csv");
+    std::fs::write(&file, "id,title\n1,one\n2,two\n").unwrap();
+    let named = file.display().to_string();
+    let sql = "SELECT title FROM read_csv($1) WHERE id > $2::int";
+    // As drivers send it: the columns are asked for once the values are there.
+    let mut sent = [parse(sql), bind("", &[&named, "1"]), message('D', b"P\0")].concat();
+    sent.extend([execute("", 0), message('S', b"")].concat());
+    client.stream.write_all(&sent).unwrap();
+    let messages = client.messages();
+    let kinds: String = messages.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, "12TDCZ");
+    assert!(messages[2].1.windows(5).any(|part| part == b"title"), "{:?}", messages[2]);
+    assert!(messages[3].1.ends_with(b"two"), "{:?}", messages[3]);
+    // Before that, nothing tells them.
+    client
+        .stream
+        .write_all(&[parse(sql), message('D', b"S\0"), message('S', b"")].concat())
+        .unwrap();
+    let answer = client.answer();
+    assert_eq!(field(&answer.error, 'C'), "0A000", "{:?}", answer.error);
+    assert!(
+        field(&answer.error, 'M').contains("whose parameters name files"),
+        "{:?}",
+        answer.error
+    );
+    // A file that is not there fails the statement alone.
+    let missing = [parse(sql), bind("", &["none.csv", "1"]), message('D', b"P\0")].concat();
+    client.stream.write_all(&[missing, execute("", 0), message('S', b"")].concat()).unwrap();
+    assert_eq!(field(&client.answer().error, 'C'), "58P01");
+    assert_eq!(client.value("SELECT 1"), "1");
 }
 
 #[test]
