@@ -57,7 +57,7 @@ pub(super) async fn create(session: &mut Session, create: CreateMaterialized) ->
         select::describe(&session.database, session.in_force(), Some(&view), query, Vec::new());
     let described = Box::pin(described).await?;
     views::check_no_sequence(query, &view.state)?;
-    views::check_none_outside(&described.outside)?;
+    views::check_none_outside(&described.outside, false)?;
     let asked = QueryRequest { query, parameters, view: Some(&view) };
     let settings = session.shared_settings();
     // Another session cannot see what a block has changed.

@@ -6,6 +6,9 @@
 //! A view stores its dependencies by id. A table or view that others depend on is dropped only with them (CASCADE). If
 //! it or a column of it is renamed, their queries go on to read the old names. A column that no view's query uses can
 //! be dropped and change its type.
+//!
+//! A view of files has the columns that they had when it was made. Its rows are read by the role that asks for them,
+//! which must be one that may read files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -19,6 +22,7 @@ use cleave_query::select;
 use cleave_query::select::ReadView;
 use cleave_sql::dialect::written_out;
 use cleave_sql::statement::ddl::OnCommit;
+use cleave_sql::statement::files::{shown_call, text_of};
 use cleave_sql::statement::names::table_name;
 use cleave_sql::statement::parameters;
 use cleave_sql::statement::parse::CreateView;
@@ -50,10 +54,13 @@ pub(super) fn check_no_sequence(query: &ast::Query, state: &CatalogState) -> Res
     }
 }
 
-/// Refuses a view over tables from outside the database: other sessions would not find them.
-pub(super) fn check_none_outside(outside: &[String]) -> Result<()> {
-    match outside.first() {
+/// Refuses a view over tables from outside the database: other sessions would not find them. Those who may read files
+/// find them, so a view `may_read_files` that does not keep their rows.
+pub(super) fn check_none_outside(outside: &[String], may_read_files: bool) -> Result<()> {
+    let is_refused = |name: &&String| !may_read_files || shown_call(name).is_none();
+    match outside.iter().find(is_refused) {
         Some(name) => {
+            let name = shown_call(name).unwrap_or(name);
             let what = format!("a view of \"{name}\", which is not in the database,");
             let hint = "CREATE TABLE … AS SELECT takes its rows over".to_owned();
             Err(Error::Unsupported { what, hint: Some(hint), position: None })
@@ -91,7 +98,7 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
     );
     let described = Box::pin(described).await?;
     check_no_sequence(&create.query, &state)?;
-    check_none_outside(&described.outside)?;
+    check_none_outside(&described.outside, true)?;
     let mut columns = columns_of(&described.schema)?;
     rename_columns(&name, &mut columns, create.columns)?;
     let before = before.filter(|_| is_taken);
@@ -122,7 +129,7 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
     schema.validate()?;
     let view = ViewState {
         schema: Arc::new(schema),
-        query: written_out(create.query.to_string()),
+        query: written_out(text_of(&create.query)),
         sources: described.sources,
         depends: depends.into_iter().collect(),
     };

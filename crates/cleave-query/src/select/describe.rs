@@ -40,7 +40,8 @@ pub struct Described {
     pub sources: Vec<String>,
     /// The tables that it reads, as they were.
     pub tables: Vec<Arc<TableSchema>>,
-    /// The names of those that it reads and that are not of the database.
+    /// The names of those that it reads and that are not of the database, also by way of views; files by the names of
+    /// their relations.
     pub outside: Vec<String>,
 }
 

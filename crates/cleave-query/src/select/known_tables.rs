@@ -1,6 +1,5 @@
 //! Looks up the columns of the tables that a statement names, before it is bound.
 
-use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::view::{MadeOf, ViewState};
 use cleave_sql::dialect::query_names::KnownTables;
 use cleave_sql::statement::catalog_tables;
@@ -8,6 +7,7 @@ use cleave_sql::statement::locking::target_of;
 use cleave_sql::statement::modify::{TARGET, VID};
 use cleave_sql::statement::names::fold;
 use cleave_store::TableSchema;
+use datafusion::catalog::TableProvider;
 use datafusion::sql::sqlparser::ast;
 
 use super::statement_context::StatementContext;
@@ -27,25 +27,28 @@ impl KnownTables for StatementContext {
     }
 }
 
-/// The tables that the query of a view names: those that it was made of, whatever has their names in the session.
+/// The tables that the query of a view names: those that it was made of, whatever has their names in the session, and
+/// files.
 pub(super) struct TablesOfView<'a> {
-    pub(super) state: &'a CatalogState,
+    pub(super) context: &'a StatementContext,
     pub(super) view: &'a ViewState,
 }
 
 impl KnownTables for TablesOfView<'_> {
     fn columns(&self, table: &ast::ObjectName) -> Option<Vec<String>> {
         columns(table, |name| {
-            let schema = match self.state.made_of(self.view, name)? {
-                MadeOf::Table(table) => &table.schema,
-                MadeOf::View(view) => &view.schema,
+            let schema = match self.context.state().made_of(self.view, name) {
+                Some(MadeOf::Table(table)) => &table.schema,
+                Some(MadeOf::View(view)) => &view.schema,
+                None => return self.context.files(name)?.ok().map(|files| names_of(&*files)),
             };
             Some(schema.columns.iter().map(|column| column.name.clone()).collect())
         })
     }
 
     fn primary_key(&self, table: &ast::ObjectName) -> Vec<String> {
-        let made_of = own_name(table).and_then(|name| self.state.made_of(self.view, &name));
+        let made_of = own_name(table);
+        let made_of = made_of.and_then(|name| self.context.state().made_of(self.view, &name));
         match made_of {
             Some(MadeOf::Table(table)) => key_of(&table.schema),
             _ => Vec::new(),
@@ -83,6 +86,11 @@ fn columns(
     }
 }
 
+/// The names of the columns of `table`.
+fn names_of(table: &dyn TableProvider) -> Vec<String> {
+    table.schema().fields().iter().map(|field| field.name().clone()).collect()
+}
+
 impl StatementContext {
     fn own_columns(&self, name: &str) -> Option<Vec<String>> {
         if let Some(rows) = self.given(name) {
@@ -93,8 +101,7 @@ impl StatementContext {
         }
         let view = self.state().view(name).map(|view| &view.schema);
         let Some(schema) = view.or_else(|| self.table(name).map(|table| &table.schema)) else {
-            let outside = self.outside_table(name)?.schema();
-            return Some(outside.fields().iter().map(|field| field.name().clone()).collect());
+            return Some(names_of(&*self.outside_table(name)?));
         };
         let columns = schema.columns.iter().map(|column| column.name.clone());
         let is_target = target_of(name).is_some() || (name == TARGET && self.target().is_some());

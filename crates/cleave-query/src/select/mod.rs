@@ -140,6 +140,7 @@ use shared_rows::SharedRows;
 use stages::{Stage, Staging};
 pub use upkeep::{Combined, Upkeep, upkeep};
 pub use used_columns::{is_whole, uses_column};
+pub use views::files_read;
 use with_parts::{BoundPart, OptimisedPart, PartRows};
 
 /// A join that several places of a statement make is kept if it is expected to have at most so many bytes: more take
@@ -643,7 +644,7 @@ fn named_tables(
         if let Some(files) = context.files(reference.table()) {
             let call = shown_call(reference.table()).unwrap_or_default();
             check_columns(call, &*files?)?;
-            outside.push(call.to_owned());
+            outside.push(reference.table().to_owned());
             continue;
         }
         if let Some(table) = offered {
@@ -653,7 +654,8 @@ fn named_tables(
         }
         match reference.schema() {
             None | Some(table_provider::SCHEMA) => {
-                views::note_tables(context, reference.table(), &mut tables)?;
+                let noted = (&mut tables, &mut outside);
+                views::note_tables(context, reference.table(), noted)?;
             }
             Some(own_tables::SCHEMA) => own_tables::check_table(reference.table())?,
             Some(

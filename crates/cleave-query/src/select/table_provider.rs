@@ -13,6 +13,7 @@ use cleave_fragment::row_places::reference_field;
 use cleave_plan::cardinality::{LeafKey, selectivity_of_all};
 use cleave_sql::dialect::balanced_conjunction;
 use cleave_sql::statement::catalog_tables::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
+use cleave_sql::statement::files::shown_call;
 use cleave_sql::statement::locking::target_of;
 use cleave_sql::statement::modify::{TARGET, VID};
 use cleave_store::{AbsentValues, ColumnRef, Projection, TableSchema};
@@ -34,6 +35,7 @@ use super::pg_catalog::CatalogTables;
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
 use super::{ALL_VIDS, SampledPages, index_choice, sequence_rows, tablet_choice, views};
+use crate::outside_tables::check_columns;
 pub(super) use cleave_catalog::identifiers::CATALOG;
 pub(super) use cleave_sql::statement::names::SCHEMA;
 
@@ -365,7 +367,14 @@ impl StatementCatalog {
                     let table = CleaveTable::new(Arc::clone(table), Arc::clone(&self.context));
                     Ok(Some(Arc::new(table)))
                 }
-                None => Ok(None),
+                None => match self.context.files(name) {
+                    Some(files) => {
+                        let files = files?;
+                        check_columns(shown_call(name).unwrap_or(name), &*files)?;
+                        Ok(Some(files))
+                    }
+                    None => Ok(None),
+                },
             };
         }
         if let Some(rows) = self.context.given(name) {
@@ -449,7 +458,8 @@ impl SchemaProvider for StatementCatalog {
 
     fn table_exist(&self, name: &str) -> bool {
         if let Some(view) = &self.view {
-            return self.context.state().made_of(view, name).is_some();
+            let is_of_database = self.context.state().made_of(view, name).is_some();
+            return is_of_database || shown_call(name).is_some();
         }
         self.context.given(name).is_some()
             || self.context.table(name).is_some()

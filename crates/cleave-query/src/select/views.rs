@@ -5,17 +5,21 @@
 //! when the view was made, so a `*` in it still means the columns of then.
 
 use std::borrow::Cow;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use cleave_catalog::catalog::CatalogState;
-use cleave_catalog::catalog::view::ViewState;
+use cleave_catalog::catalog::view::{MadeOf, ViewState};
 use cleave_catalog::identifiers::SCHEMA;
-use cleave_sql::dialect::lower_syntax;
+use cleave_sql::dialect::{lower_syntax, sql_type};
 use cleave_sql::statement::catalog_syntax;
+use cleave_sql::statement::files::{files_in, may_call};
+use cleave_sql::statement::names::fold;
 use cleave_sql::statement::parse::parse_query;
 use cleave_sql::statement::shared_with::mark_shared;
-use cleave_store::TableSchema;
-use datafusion::arrow::datatypes::SchemaRef;
+use cleave_sql::visiting::visit_relations;
+use cleave_store::{Column as StoredColumn, TableSchema};
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Column, DataFusionError, TableReference, internal_err};
 use datafusion::error::Result;
@@ -47,14 +51,15 @@ fn source_name(table: Option<&TableReference>, column: &str) -> String {
     table.map_or_else(|| column.to_owned(), |table| format!("{table}.{column}"))
 }
 
-/// Adds the table or view `name` to `tables`, and all that a view is made of.
+/// Adds the table or view `name` to `tables`, and all that a view is made of; the relations of its files go to
+/// `outside`.
 ///
 /// # Errors
 /// As [`CatalogState::find_table`](cleave_catalog::catalog::CatalogState::find_table).
 pub(super) fn note_tables(
     context: &StatementContext,
     name: &str,
-    tables: &mut Vec<Arc<TableSchema>>,
+    (tables, outside): (&mut Vec<Arc<TableSchema>>, &mut Vec<String>),
 ) -> cleave_catalog::error::Result<()> {
     let state = context.state();
     if state.sequences.contains_key(name) {
@@ -65,9 +70,52 @@ pub(super) fn note_tables(
         return Ok(());
     };
     check_usable(state, view)?;
+    note_files(state, view, outside)?;
     tables.push(Arc::clone(&view.schema));
     tables.extend(state.schemas_of(view));
     Ok(())
+}
+
+/// The relations of files that `query` reads, also by way of views of `state`.
+///
+/// # Errors
+/// Those of reading the query of a view.
+pub fn files_read(
+    query: &ast::Query,
+    state: &CatalogState,
+) -> cleave_catalog::error::Result<Vec<String>> {
+    let (mut files, mut named) = (files_in(query), Vec::new());
+    let _: ControlFlow<()> = visit_relations(query, |name| {
+        named.extend(name.0.last().and_then(|part| part.as_ident()).map(fold));
+        ControlFlow::Continue(())
+    });
+    for view in named.iter().filter_map(|name| state.view(name)) {
+        note_files(state, view, &mut files)?;
+    }
+    Ok(files)
+}
+
+/// Adds the relations of files that `view` reads, also by way of other views.
+fn note_files(
+    state: &CatalogState,
+    view: &ViewState,
+    files: &mut Vec<String>,
+) -> cleave_catalog::error::Result<()> {
+    files.extend(files_of(view)?);
+    for schema in state.schemas_of(view) {
+        if let Some(MadeOf::View(below)) = state.made_of(view, &schema.name) {
+            files.extend(files_of(below)?);
+        }
+    }
+    Ok(())
+}
+
+/// The relations of files that the query of `view` names itself.
+fn files_of(view: &ViewState) -> cleave_catalog::error::Result<Vec<String>> {
+    match may_call(&view.query) {
+        true => Ok(files_in(&parse_query(view.query.clone())?)),
+        false => Ok(Vec::new()),
+    }
 }
 
 /// Says why a table below `view` cannot be used: its query names it, not the statement, and would not find it.
@@ -91,8 +139,9 @@ pub(super) async fn table(
 ) -> Result<Arc<dyn TableProvider>> {
     let external = |error: cleave_catalog::error::Error| DataFusionError::External(Box::new(error));
     let mut query = parse_query(view.query.clone()).map_err(external)?;
+    let has_files = !files_in(&query).is_empty();
     catalog_syntax::lower(&mut query);
-    let known = TablesOfView { state: context.state(), view };
+    let known = TablesOfView { context, view };
     drop(ResultNames::take(&mut query, &known).map_err(external)?);
     lower_syntax(&mut query);
     mark_shared(&mut query).map_err(external)?;
@@ -109,13 +158,17 @@ pub(super) async fn table(
             name == *source || name == without_schema(source)
         });
         // A version before this one gave columns without an alias other names.
-        let found = found.or_else(|| plan.schema().iter().nth(place).filter(|_| is_whole));
+        let is_older = is_whole && !has_files;
+        let found = found.or_else(|| plan.schema().iter().nth(place).filter(|_| is_older));
         let Some((table, field)) = found else {
             return Err(DataFusionError::Plan(format!(
                 "view \"{}\" has no column {source} any more; make it anew",
                 view.schema.name
             )));
         };
+        if has_files {
+            check_type(view, column, field.data_type())?;
+        }
         let expression = Expr::Column(Column::new(table.cloned(), field.name()));
         columns.push(expression.alias(&column.name));
     }
@@ -125,6 +178,23 @@ pub(super) async fn table(
     let schema = Arc::clone(plan.schema().inner());
     let operator_count = planning::operator_count(&plan);
     Ok(Arc::new(ViewPlan { plan, schema, operator_count }))
+}
+
+/// Fails if a column of a view of files has another type than when the view was made.
+fn check_type(view: &ViewState, column: &StoredColumn, found: &DataType) -> Result<()> {
+    let as_sql = sql_type(found).map_or_else(|| found.clone(), |known| known.arrow());
+    let expected = column.column_type;
+    match as_sql == expected.arrow() {
+        true => Ok(()),
+        false => {
+            let now = sql_type(found).map_or_else(|| found.to_string(), |known| known.to_string());
+            Err(DataFusionError::Plan(format!(
+                "column \"{}\" of view \"{}\" has the type {expected}, and its files have {now} there now; make the \
+                 view anew, or say the type in it, as read_csv's option types does",
+                column.name, view.schema.name
+            )))
+        }
+    }
 }
 
 /// What a query that names a view takes in its place.

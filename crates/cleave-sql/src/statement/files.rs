@@ -11,6 +11,8 @@
 //! 2. Where parameters of a prepared statement name files, their values go into the call with those of the rest of the
 //!    statement ([`put_parameters`]).
 //! 3. Who looks the name up reads the call again ([`FileCall::of_relation`]).
+//! 4. A view is stored with the call as it was written ([`text_of`]); [`parse_query`](super::parse::parse_query) names
+//!    it again.
 //!
 //! Invariant: a name that [`name_file`] has made is a valid call. Its arguments are constants, and names of files may
 //! be parameters.
@@ -25,7 +27,7 @@ use cleave_catalog::suggest::nearest;
 use cleave_store::Column;
 use datafusion::sql::sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, TableAlias,
-    TableFactor, UnaryOperator, Value,
+    TableFactor, UnaryOperator, Value, VisitorMut,
 };
 
 use crate::copy::compressed::Compression;
@@ -35,7 +37,7 @@ use crate::statement::locking::HIDDEN;
 use crate::statement::names::{fold, position_of};
 use crate::statement::parameters::place_of;
 use crate::statement::parse::{Statement, parse_expression, parse_script};
-use crate::visiting::visit_relations;
+use crate::visiting::{visit_mut, visit_relations};
 
 /// The function that reads text.
 const CSV: &str = "read_csv";
@@ -228,6 +230,51 @@ pub fn has_parameters(query: &ast::Query) -> Result<bool> {
     match found {
         ControlFlow::Break(found) => found,
         ControlFlow::Continue(()) => Ok(false),
+    }
+}
+
+/// Whether the text of a query may call one of the functions, in the form of [`text_of`].
+#[must_use]
+pub fn may_call(text: &str) -> bool {
+    [CSV, PARQUET].into_iter().any(|function| text.contains(function))
+}
+
+/// The names of the relations of files in `query`.
+#[must_use]
+pub fn files_in(query: &ast::Query) -> Vec<String> {
+    let mut names = Vec::new();
+    let flow = visit_relations(query, |name| {
+        if let Some(call) = call_of(name) {
+            names.push(format!("{HIDDEN}{PREFIX}{call}"));
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    debug_assert!(flow.is_continue(), "nothing stops the visit");
+    names
+}
+
+/// The text of `query` with the calls that it names written out, as its reader wrote them.
+#[must_use]
+pub fn text_of(query: &ast::Query) -> String {
+    let mut query = query.clone();
+    let flow = visit_mut(&mut query, &mut AsCalls);
+    debug_assert!(flow.is_continue(), "nothing stops the visit");
+    query.to_string()
+}
+
+struct AsCalls;
+
+impl VisitorMut for AsCalls {
+    type Break = ();
+
+    fn pre_visit_relation(&mut self, name: &mut ObjectName) -> ControlFlow<()> {
+        if let [ObjectNamePart::Identifier(own)] = name.0.as_mut_slice()
+            && let Some(call) = shown_call(&own.value)
+        {
+            // Without quotes it is written as it is.
+            (own.value, own.quote_style) = (call.to_owned(), None);
+        }
+        ControlFlow::Continue(())
     }
 }
 
@@ -659,6 +706,24 @@ mod tests {
         let unknown = name("read_parquet($1)");
         let unknown = FileCall::of_relation(&unknown.0[0].as_ident().unwrap().value).unwrap();
         assert_eq!(unknown.unwrap_err().sqlstate(), "0A000");
+    }
+
+    #[test]
+    fn a_stored_query_names_the_same_files() {
+        for from in [
+            "'a.csv'",
+            r#"read_csv(ARRAY['it''s', 'b"c', E'd\'e\\'], header => true, delim => ';') AS f (x, y)"#,
+            "t JOIN (SELECT * FROM 'f.parquet') AS s ON EXISTS (SELECT 1 FROM read_parquet('g'))",
+        ] {
+            let parsed = parse_script(&format!("SELECT * FROM {from}")).unwrap();
+            let Statement::Query(query) = &parsed[0].statement else { panic!("{from}") };
+            let text = text_of(query);
+            assert!(!text.contains(HIDDEN) && may_call(&text), "{text}");
+            let again = crate::statement::parse::parse_query(text.clone()).unwrap();
+            assert_eq!(files_in(&again), files_in(query), "{text}");
+            assert!(!files_in(query).is_empty());
+            assert_eq!(text_of(&again), text);
+        }
     }
 
     #[test]

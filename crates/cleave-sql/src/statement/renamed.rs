@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::ast::{
     self, Ident, Query, TableAlias, TableFactor, Visitor, VisitorMut,
 };
 
+use super::files::text_of;
 use super::names::{SCHEMA, fold, in_quotes};
 use super::parse::parse_query;
 use crate::visiting::{visit, visit_mut};
@@ -48,7 +49,7 @@ impl Renamed<'_> {
         let rows = parse_query(rows)?;
         let flow = visit_mut(&mut *query, &mut Tables { table: self.table, rows });
         debug_assert!(flow.is_continue(), "nothing stops the visit");
-        Ok(Some(query.to_string()))
+        Ok(Some(text_of(&query)))
     }
 }
 

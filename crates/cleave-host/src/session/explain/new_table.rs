@@ -94,7 +94,7 @@ impl<'a> NewTable<'a> {
             select::describe(&session.database, settings, Some(view), self.query, Vec::new());
         let described = Box::pin(described).await?;
         if matches!(self.creates, Creates::Materialized(_)) {
-            views::check_none_outside(&described.outside)?;
+            views::check_none_outside(&described.outside, false)?;
         }
         let mut columns = define::columns_of(&described.schema)?;
         views::rename_columns(self.name, &mut columns, names)?;

@@ -5,7 +5,9 @@ use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::ast;
 
 use super::dialect::read_text;
+use super::file_names::name_files;
 use super::nesting::flatten;
+use crate::statement::files::may_call;
 
 /// Reads one.
 ///
@@ -19,14 +21,18 @@ pub fn parse_expression(text: &str) -> Result<ast::Expr> {
     Ok(read)
 }
 
-/// Reads a query.
+/// Reads a query, as a view has it: with the calls of functions that read files.
 ///
 /// # Errors
-/// [`Error::Syntax`].
+/// [`Error::Syntax`]; those of such a call.
 pub fn parse_query(text: String) -> Result<Box<ast::Query>> {
+    let has_files = may_call(&text);
     let mut read = read_text(&text, |parser| parser.parse_query()).map_err(|error| {
         Error::Syntax { message: error.to_string(), near: Some(text), position: None }
     })?;
     flatten(&mut read)?;
+    if has_files {
+        name_files(&mut *read)?;
+    }
     Ok(read)
 }
