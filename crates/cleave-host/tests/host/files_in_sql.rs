@@ -244,6 +244,73 @@ async fn a_view_of_files_keeps_its_columns_and_reads_what_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_of_several_files_are_matched_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let path = |name: &str| quoted(folder.path(), name);
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("a1.csv", "id,title\n1,one\n2,two\n");
+    write("a2.csv", "day;ID\n2024-01-31;2.5\n");
+    write("a3.csv", "");
+    let texts = format!("read_csv({}, union_by_name => true)", path("a*.csv"));
+    let all = rows(&mut session, &format!("SELECT * FROM {texts}")).await;
+    assert_eq!(all, ["1,one,NULL", "2,two,NULL", "2.5,NULL,2024-01-31"]);
+    // Columns that a file does not have, alone; and in another order.
+    let days = rows(&mut session, &format!("SELECT day, title FROM {texts}")).await;
+    assert_eq!(days, ["NULL,one", "NULL,two", "2024-01-31,NULL"]);
+    let counted = format!("SELECT count(*), count(day), sum(id) FROM {texts}");
+    assert_eq!(row(&mut session, &counted).await, "3,1,5.5");
+    // A fault names the file's own column.
+    write("a1.csv", &format!("id,title\n{}x,y\n", "1,y\n".repeat(5000)));
+    let sampled = format!("read_csv({}, union_by_name => true, sample_size => 10)", path("a*.csv"));
+    let error = refused(&mut session, &format!("SELECT sum(id) FROM {sampled}")).await.to_string();
+    assert!(error.contains("a1.csv, line 5002, column 1 (\"id\")"), "{error}");
+    write("a1.csv", "id,title\n1,one\n");
+    let plain =
+        refused(&mut session, &format!("SELECT * FROM {}", path("a*.csv"))).await.to_string();
+    assert!(plain.contains("unless union_by_name is true"), "{plain}");
+
+    let make = [
+        ("p1", "SELECT 1::int AS id, 'one' AS title, 1.5::numeric(4, 2) AS price"),
+        ("p2", "SELECT date '2024-01-31' AS day, 5000000000::bigint AS id, 7::int AS price"),
+        ("p3", "SELECT 2::smallint AS id, timestamp '2024-02-01 10:00' AS day"),
+    ];
+    for (name, query) in make {
+        let file = path(&format!("{name}.parquet"));
+        run(&mut session, &format!("COPY ({query}) TO {file}")).await;
+    }
+    let files = format!("read_parquet({}, union_by_name => true)", path("p*.parquet"));
+    let typed =
+        format!("SELECT pg_typeof(id), pg_typeof(price), pg_typeof(day) FROM {files} LIMIT 1");
+    assert_eq!(row(&mut session, &typed).await, "bigint,numeric,timestamp without time zone");
+    let all =
+        rows(&mut session, &format!("SELECT id, title, price, day FROM {files} ORDER BY id")).await;
+    let expected = [
+        "1,one,1.50,NULL",
+        "2,NULL,NULL,2024-02-01 10:00:00",
+        "5000000000,NULL,7.00,2024-01-31 00:00:00",
+    ];
+    assert_eq!(all, expected);
+    // Only columns that some files lack; bounds of row groups; rows without columns.
+    let titles = answer(&mut session, &format!("SELECT title FROM {files}")).await;
+    assert_eq!(titles, ["NULL", "NULL", "one"]);
+    assert_eq!(row(&mut session, &format!("SELECT count(*) FROM {files} WHERE id > 1")).await, "2");
+    assert_eq!(
+        row(&mut session, &format!("SELECT count(*) FROM {files} WHERE day IS NULL")).await,
+        "1"
+    );
+    assert_eq!(row(&mut session, &format!("SELECT count(*) FROM {files}")).await, "3");
+    run(&mut session, &format!("COPY (SELECT 'x' AS id) TO {}", path("p4.parquet"))).await;
+    let error = refused(&mut session, &format!("SELECT id FROM {files}")).await;
+    assert_eq!(error.sqlstate(), "22P04", "{error}");
+    let error = error.to_string();
+    for part in ["p4.parquet", "p1.parquet", "no type has the values of both"] {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_large_file_is_read_in_its_order_and_its_first_fault_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let (_directory, database) = fresh().await;

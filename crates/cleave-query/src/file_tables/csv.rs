@@ -9,10 +9,11 @@ use std::sync::Arc;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::tasks;
 use cleave_sql::copy::{
-    Chunk, ChunkParser, Compression, CsvTypes, InputMemory, RecordSplitter, TextInput,
+    Chunk, ChunkParser, Compression, CsvLayout, CsvTypes, CsvUnion, InputMemory, RecordSplitter,
+    TextInput,
 };
 use cleave_sql::statement::files::CsvCall;
-use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions, new_null_array};
 use datafusion::arrow::datatypes::{Field, SchemaRef};
 use datafusion::error::DataFusionError;
 use futures::stream::{self, BoxStream};
@@ -29,10 +30,14 @@ const COMPRESSED_SHARE: u64 = 4;
 /// First bytes of a Parquet file.
 const PARQUET: &[u8; 4] = b"PAR1";
 
-/// Files with the same columns.
+/// Files that are read together.
 #[derive(Debug)]
 pub(super) struct CsvFiles {
+    /// The columns of all of them.
     types: CsvTypes,
+    layouts: Vec<Arc<CsvLayout>>,
+    /// The layout of each file, None for one that is empty; without: the first is that of all.
+    of_path: Option<Vec<Option<usize>>>,
     skip: u64,
     paths: Vec<PathBuf>,
     memory: InputMemory,
@@ -42,7 +47,7 @@ pub(super) struct CsvFiles {
 
 impl CsvFiles {
     pub(super) fn open(
-        call: &CsvCall,
+        (call, by_name): (&CsvCall, bool),
         paths: Vec<PathBuf>,
         memory: InputMemory,
         watch: Watch,
@@ -54,13 +59,24 @@ impl CsvFiles {
             let share = if is_compressed { COMPRESSED_SHARE } else { 1 };
             bytes = bytes.saturating_add(length.len().saturating_mul(share));
         }
-        let sampled = paths.iter().take(SAMPLED_FILES);
-        let inputs = sampled.map(|path| -> Result<(String, TextInput)> {
+        let input = |path: &PathBuf| -> Result<(String, TextInput)> {
             check_text(path)?;
             Ok((shown(path), opened(path, watch)?))
-        });
-        let types = CsvTypes::find(call, inputs, memory)?;
-        Ok(Self { types, skip: call.skip, paths, memory, bytes, watch })
+        };
+        let (types, layouts, of_path) = match by_name {
+            true => {
+                let union = CsvUnion::find(call, paths.iter().map(input), memory)?;
+                let layouts = union.layouts.into_iter().map(Arc::new).collect();
+                (union.types, layouts, Some(union.of_file))
+            }
+            false => {
+                let sampled = paths.iter().take(SAMPLED_FILES);
+                let types = CsvTypes::find(call, sampled.map(input), memory)?;
+                let layout = Arc::new(CsvLayout::of_all(types.clone()));
+                (types, vec![layout], None)
+            }
+        };
+        Ok(Self { types, layouts, of_path, skip: call.skip, paths, memory, bytes, watch })
     }
 
     pub(super) fn fields(&self) -> Vec<Field> {
@@ -82,35 +98,27 @@ impl CsvFiles {
         schema: SchemaRef,
         (threads, batch_rows): (usize, usize),
     ) -> BoxStream<'static, datafusion::error::Result<RecordBatch>> {
-        let mut wanted = places.to_vec();
-        wanted.sort_unstable();
-        wanted.dedup();
-        let order: Vec<usize> =
-            places.iter().filter_map(|place| wanted.binary_search(place).ok()).collect();
         let reading = Reading {
             files: Arc::clone(self),
-            wanted: Arc::new(wanted),
+            places: places.to_vec(),
             left: (0..self.paths.len()).collect(),
             open: None,
         };
-        let chunks = stream::try_unfold(reading, |mut reading| async move {
+        let pieces = stream::try_unfold(reading, |mut reading| async move {
             let taken = tasks::blocking(move || {
-                let next = reading.next_chunk();
+                let next = reading.next_piece();
                 (reading, next)
             });
             let (reading, next) = tasks::joined(taken.await)?;
             Ok::<_, Error>(next?.map(|next| (next, reading)))
         });
-        let files = Arc::clone(self);
-        let order = Arc::new(order);
-        let batches = chunks.map(move |next| {
-            let (files, order, schema) =
-                (Arc::clone(&files), Arc::clone(&order), Arc::clone(&schema));
+        let batches = pieces.map(move |next| {
+            let schema = Arc::clone(&schema);
             async move {
-                let (parser, chunk) = next?;
-                let parsed =
-                    tasks::blocking(move || parsed(&parser, &chunk, &order, (&schema, batch_rows)));
-                tasks::joined(parsed.await)?.map_err(|error| files.types.explained(error))
+                let piece = next?;
+                let layout = Arc::clone(&piece.layout);
+                let parsed = tasks::blocking(move || parsed(&piece, &schema, batch_rows));
+                tasks::joined(parsed.await)?.map_err(|error| layout.types.explained(error))
             }
         });
         // One more than parse at once: while the next chunk is read and cut, none of them waits for it.
@@ -121,17 +129,26 @@ impl CsvFiles {
     }
 }
 
-/// The rows of a chunk: its columns in `order`, in batches of at most so many rows, and of one at least.
-fn parsed(
-    parser: &ChunkParser,
-    chunk: &Chunk,
-    order: &[usize],
-    (schema, batch_rows): (&SchemaRef, usize),
-) -> Result<Vec<RecordBatch>> {
+/// Records of a file, and how they are read.
+struct Piece {
+    chunk: Chunk,
+    parser: Arc<ChunkParser>,
+    /// For each column that is asked for, its place in what the parser makes; None: the file has no such column.
+    order: Arc<Vec<Option<usize>>>,
+    layout: Arc<CsvLayout>,
+}
+
+/// The rows of a piece, which have the columns of `schema`, in batches of at most so many rows, and of one at least.
+fn parsed(piece: &Piece, schema: &SchemaRef, batch_rows: usize) -> Result<Vec<RecordBatch>> {
+    let Piece { chunk, parser, order, .. } = piece;
     let mut batches = Vec::with_capacity(chunk.ends.len().div_ceil(batch_rows.max(1)));
     parser.each_rows_of(chunk, batch_rows, |columns, row_count| {
         if row_count > 0 {
-            let columns = order.iter().filter_map(|place| columns.get(*place).map(Arc::clone));
+            let fields = order.iter().zip(schema.fields());
+            let columns = fields.filter_map(|(place, field)| match place {
+                Some(place) => columns.get(*place).map(Arc::clone),
+                None => Some(new_null_array(field.data_type(), row_count)),
+            });
             let options = RecordBatchOptions::new().with_row_count(Some(row_count));
             let columns = columns.collect();
             let schema = Arc::clone(schema);
@@ -145,7 +162,8 @@ fn parsed(
 /// The files as far as they are read.
 struct Reading {
     files: Arc<CsvFiles>,
-    wanted: Arc<Vec<usize>>,
+    /// The columns that are asked for.
+    places: Vec<usize>,
     /// The places of the files that are not begun.
     left: VecDeque<usize>,
     open: Option<OpenFile>,
@@ -155,31 +173,54 @@ struct OpenFile {
     name: String,
     splitter: RecordSplitter<TextInput>,
     parser: Arc<ChunkParser>,
+    order: Arc<Vec<Option<usize>>>,
+    layout: Arc<CsvLayout>,
 }
 
 impl Reading {
-    /// The next records, and what parses them.
-    fn next_chunk(&mut self) -> Result<Option<(Arc<ChunkParser>, Chunk)>> {
+    /// The next records.
+    fn next_piece(&mut self) -> Result<Option<Piece>> {
         loop {
             if let Some(open) = &mut self.open {
                 if let Some(chunk) = open.splitter.next_chunk()? {
-                    self.files.types.check_header(&open.name, &chunk)?;
-                    return Ok(Some((Arc::clone(&open.parser), chunk)));
+                    open.layout.types.check_header(&open.name, &chunk)?;
+                    let (parser, order) = (Arc::clone(&open.parser), Arc::clone(&open.order));
+                    let layout = Arc::clone(&open.layout);
+                    return Ok(Some(Piece { chunk, parser, order, layout }));
                 }
                 self.open = None;
             }
-            let Some(path) = self.left.pop_front().and_then(|place| self.files.paths.get(place))
-            else {
-                return Ok(None);
-            };
-            let CsvFiles { types, skip, memory, watch, .. } = &*self.files;
-            let name = shown(path);
-            let splitter =
-                RecordSplitter::new(opened(path, *watch)?, &name, &types.options, *memory);
-            let parser = ChunkParser::new(&name, types.input_columns()?, types.options.clone())?;
-            let parser = Arc::new(parser.of_columns(&self.wanted));
-            self.open = Some(OpenFile { name, splitter: splitter.behind_lines(*skip), parser });
+            let Some(number) = self.left.pop_front() else { return Ok(None) };
+            self.open = self.opened(number)?;
         }
+    }
+
+    /// The file `number`; None: it is empty.
+    fn opened(&self, number: usize) -> Result<Option<OpenFile>> {
+        let CsvFiles { layouts, of_path, skip, paths, memory, watch, .. } = &*self.files;
+        let layout = match of_path {
+            Some(of_path) => of_path.get(number).copied().flatten(),
+            None => Some(0),
+        };
+        let layout = layout.and_then(|layout| layouts.get(layout));
+        let (Some(path), Some(layout)) = (paths.get(number), layout) else { return Ok(None) };
+        let own = self.places.iter().map(|place| layout.places.get(*place).copied().flatten());
+        let own: Vec<Option<usize>> = own.collect();
+        let mut wanted: Vec<usize> = own.iter().copied().flatten().collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let place_of = |own: Option<usize>| own.and_then(|own| wanted.binary_search(&own).ok());
+        let order = own.into_iter().map(place_of).collect();
+        let (name, types) = (shown(path), &layout.types);
+        let splitter = RecordSplitter::new(opened(path, *watch)?, &name, &types.options, *memory);
+        let parser = ChunkParser::new(&name, types.input_columns()?, types.options.clone())?;
+        Ok(Some(OpenFile {
+            name,
+            splitter: splitter.behind_lines(*skip),
+            parser: Arc::new(parser.of_columns(&wanted)),
+            order: Arc::new(order),
+            layout: Arc::clone(layout),
+        }))
     }
 }
 

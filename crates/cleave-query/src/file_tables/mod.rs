@@ -98,11 +98,11 @@ impl FileTable {
         let paths = files_of(&call.names)?;
         let (fields, source) = match &call.format {
             FileFormat::Csv(csv) => {
-                let files = CsvFiles::open(csv, paths, memory, watch)?;
+                let files = CsvFiles::open((csv, call.by_name), paths, memory, watch)?;
                 (files.fields(), Source::Csv(Arc::new(files)))
             }
             FileFormat::Parquet => {
-                let files = ParquetFiles::open(&paths, memory)?;
+                let files = ParquetFiles::open(&paths, call.by_name, memory)?;
                 (files.fields(), Source::Parquet(Arc::new(files)))
             }
         };

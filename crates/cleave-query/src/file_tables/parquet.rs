@@ -1,4 +1,8 @@
-//! Parquet files as tables: their columns from the first file's metadata, and their rows by row groups.
+//! Parquet files as tables: their columns from the first file's metadata, or from that of all, and their rows by row
+//! groups.
+//!
+//! The metadata of all files is in memory while a statement reads them. Files whose metadata takes more than the pages
+//! that a reader may hold are refused.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -9,8 +13,9 @@ use cleave_catalog::tasks;
 use cleave_sql::copy::InputMemory;
 use cleave_sql::copy::parquet::file::{BATCH_ROWS_MAX, GroupBounds, ParquetFile, ParquetRows};
 use cleave_sql::copy::parquet::{cast_allowed, cast_column, column_type_of_file};
-use cleave_store::Column;
-use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use cleave_store::schema::COLUMN_COUNT_MAX;
+use cleave_store::{Column, ColumnType};
+use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use datafusion::arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::error::DataFusionError;
 use futures::TryStreamExt;
@@ -23,8 +28,10 @@ use super::shown;
 const STEP_ROWS: usize = 65_536;
 /// The same in bytes.
 const STEP_BYTES: usize = 8 << 20;
+/// Most digits of a `numeric`.
+const DIGITS_MAX: u8 = 38;
 
-/// Files with the same columns.
+/// Files that are read together.
 #[derive(Debug)]
 pub(super) struct ParquetFiles {
     files: Vec<OneFile>,
@@ -35,8 +42,8 @@ pub(super) struct ParquetFiles {
 #[derive(Debug)]
 struct OneFile {
     file: ParquetFile,
-    /// For each column, its place in the file.
-    roots: Vec<usize>,
+    /// For each column, its place in the file; None: it has no such column.
+    roots: Vec<Option<usize>>,
 }
 
 #[derive(Debug)]
@@ -45,6 +52,8 @@ struct FileColumn {
     /// Its SQL type; None: it has none, and is read as it is.
     sql: Option<Column>,
     held: DataType,
+    /// The file that it was first found in.
+    file: String,
 }
 
 /// A row group of one of the files.
@@ -56,17 +65,22 @@ pub(super) struct Group {
 }
 
 impl ParquetFiles {
-    pub(super) fn open(paths: &[PathBuf], memory: InputMemory) -> Result<Self> {
+    /// Opens `paths`; `by_name`: columns that one lacks are NULL in its rows.
+    pub(super) fn open(paths: &[PathBuf], by_name: bool, memory: InputMemory) -> Result<Self> {
         let mut files: Vec<OneFile> = Vec::with_capacity(paths.len());
-        let mut columns: Vec<FileColumn> = Vec::new();
+        let (mut columns, mut bytes): (Vec<FileColumn>, u64) = (Vec::new(), 0);
         for path in paths {
             let file = ParquetFile::open(path)?;
-            if files.is_empty() {
-                let fields = file.fields().iter().zip(1_u32..);
-                columns = fields.map(|(field, id)| FileColumn::of(field, id)).collect();
+            bytes = bytes.saturating_add(file.memory_bytes());
+            if bytes > memory.pages_bytes {
+                return Err(too_much_metadata(files.len() + 1, memory));
             }
-            let roots = columns.iter().map(|column| column.root_in(&file));
-            let roots = roots.collect::<Result<Vec<_>>>()?;
+            let roots = if by_name || files.is_empty() {
+                add_columns(&mut columns, &file)?
+            } else {
+                let roots = columns.iter().map(|column| column.root_in(&file).map(Some));
+                roots.collect::<Result<Vec<_>>>()?
+            };
             files.push(OneFile { file, roots });
         }
         Ok(Self { files, columns, memory })
@@ -95,7 +109,7 @@ impl ParquetFiles {
     /// The bounds of the column `name` in the row groups of each file, and the type in which it is read.
     pub(super) fn bounds(&self, name: &str) -> Option<(Vec<GroupBounds>, DataType)> {
         let place = self.columns.iter().position(|column| column.name == name)?;
-        let of_file = |one: &OneFile| one.file.bounds(*one.roots.get(place)?);
+        let of_file = |one: &OneFile| one.file.bounds(one.roots.get(place).copied()??);
         let bounds = self.files.iter().map(of_file).collect::<Option<Vec<_>>>()?;
         Some((bounds, self.columns.get(place)?.data_type()))
     }
@@ -129,8 +143,54 @@ impl ParquetFiles {
     }
 }
 
+/// Adds the columns of `file` that are not among `columns`; those that are get a type that fits it too. Returns the
+/// place in the file of each column, as far as there are columns now.
+fn add_columns(columns: &mut Vec<FileColumn>, file: &ParquetFile) -> Result<Vec<Option<usize>>> {
+    let fields = file.fields();
+    let has = |name: &str| fields.iter().any(|field| field.name() == name);
+    let mut roots: Vec<Option<usize>> = vec![None; columns.len()];
+    for (root, field) in fields.iter().enumerate() {
+        let is_free = |place: usize| roots.get(place).is_none_or(Option::is_none);
+        let exact = columns.iter().position(|known| known.name == *field.name());
+        let exact = exact.filter(|place| is_free(*place));
+        let is_alike = |known: &str| known.eq_ignore_ascii_case(field.name()) && !has(known);
+        let alike = || {
+            let mut all = columns.iter().enumerate();
+            all.find(|(place, known)| is_alike(&known.name) && is_free(*place))
+        };
+        let place = exact.or_else(|| alike().map(|(place, _)| place)).unwrap_or(columns.len());
+        if let Some(known) = columns.get_mut(place) {
+            known.widen(field, file)?;
+        } else {
+            if columns.len() == COLUMN_COUNT_MAX && !columns.iter().all(|own| own.is_of(file)) {
+                return Err(Error::InputSchema {
+                    file: shown(file.path()),
+                    message: format!(
+                        "files that are read together have more than {COLUMN_COUNT_MAX} columns by now"
+                    ),
+                });
+            }
+            let id = u32::try_from(place + 1).unwrap_or(u32::MAX);
+            columns.push(FileColumn::of(field, id, file));
+            roots.push(None);
+        }
+        if let Some(of_column) = roots.get_mut(place) {
+            *of_column = Some(root);
+        }
+    }
+    Ok(roots)
+}
+
+fn too_much_metadata(count: usize, memory: InputMemory) -> Error {
+    Error::from(DataFusionError::ResourcesExhausted(format!(
+        "the metadata of the first {count} files takes more than the {} bytes that are allowed: half of \
+         --query-memory; allow more, or read fewer files at once",
+        memory.pages_bytes
+    )))
+}
+
 impl FileColumn {
-    fn of(field: &Field, id: u32) -> Self {
+    fn of(field: &Field, id: u32, file: &ParquetFile) -> Self {
         let (name, held) = (field.name().clone(), field.data_type().clone());
         let sql = column_type_of_file(&held).map(|column_type| Column {
             id,
@@ -140,11 +200,46 @@ impl FileColumn {
             default: None,
             absent: None,
         });
-        Self { name, sql, held }
+        Self { name, sql, held, file: shown(file.path()) }
     }
 
     fn data_type(&self) -> DataType {
         self.sql.as_ref().map_or_else(|| self.held.clone(), |column| column.column_type.arrow())
+    }
+
+    /// Whether it was first found in `file`.
+    fn is_of(&self, file: &ParquetFile) -> bool {
+        self.file == shown(file.path())
+    }
+
+    /// Gives it a type that also fits `field`, the column of another file.
+    fn widen(&mut self, field: &Field, file: &ParquetFile) -> Result<()> {
+        let found = field.data_type();
+        if *found == self.held || (*found == DataType::Null && self.sql.is_some()) {
+            return Ok(());
+        }
+        let both = self.sql.as_ref().map(|own| own.column_type).zip(column_type_of_file(found));
+        let is_unknown = self.held == DataType::Null;
+        let wider = both.and_then(|(own, found)| match is_unknown {
+            true => Some(found),
+            false => widened(own, found),
+        });
+        let Some(wider) = wider else {
+            return Err(Error::InputSchema {
+                file: shown(file.path()),
+                message: format!(
+                    "column \"{}\" holds {found}, and that of {} {}: no type has the values of both",
+                    self.name, self.file, self.held
+                ),
+            });
+        };
+        if is_unknown {
+            self.held = found.clone();
+        }
+        if let Some(own) = &mut self.sql {
+            own.column_type = wider;
+        }
+        Ok(())
     }
 
     /// The place of the column in `file`.
@@ -158,7 +253,8 @@ impl FileColumn {
         let field = place.and_then(|place| Some((place, fields.get(place)?)));
         let Some((place, field)) = field else {
             return Err(wrong(format!(
-                "it has no column \"{}\", which the first file has; files that are read together have the same columns",
+                "it has no column \"{}\", which the first file has; files that are read together have the same \
+                 columns, unless union_by_name is true",
                 self.name
             )));
         };
@@ -178,6 +274,45 @@ impl FileColumn {
     }
 }
 
+/// The least type that has all values of two; None: there is none that keeps what they mean.
+fn widened(one: ColumnType, other: ColumnType) -> Option<ColumnType> {
+    use ColumnType as Type;
+    if one == other {
+        return Some(one);
+    }
+    // Digits before the point of whole numbers.
+    let whole = |column_type: ColumnType| match column_type {
+        Type::SmallInt => Some(5_u8),
+        Type::Int => Some(10),
+        Type::BigInt => Some(19),
+        _ => None,
+    };
+    let exact = |column_type: ColumnType| match column_type {
+        Type::Numeric { precision, scale } => {
+            Some((i16::from(precision) - i16::from(scale), scale))
+        }
+        _ => whole(column_type).map(|digits| (i16::from(digits), 0)),
+    };
+    let is_real = |column_type: ColumnType| matches!(column_type, Type::Real | Type::Double);
+    match (one, other) {
+        (one, other) if is_real(one) && is_real(other) => Some(Type::Double),
+        (one, other) if is_real(one) || is_real(other) => {
+            exact(if is_real(one) { other } else { one }).map(|_| Type::Double)
+        }
+        (Type::Date, Type::Timestamp) | (Type::Timestamp, Type::Date) => Some(Type::Timestamp),
+        (one, other) if whole(one).is_some() && whole(other).is_some() => {
+            Some(if whole(one) > whole(other) { one } else { other })
+        }
+        (one, other) => {
+            let ((digits, scale), (other_digits, other_scale)) = (exact(one)?, exact(other)?);
+            let scale = scale.max(other_scale);
+            let precision = digits.max(other_digits) + i16::from(scale);
+            let precision = u8::try_from(precision).ok().filter(|digits| *digits <= DIGITS_MAX)?;
+            Some(Type::Numeric { precision, scale })
+        }
+    }
+}
+
 /// The row groups as far as they are read.
 struct Reading {
     files: Arc<ParquetFiles>,
@@ -186,7 +321,8 @@ struct Reading {
     batch_rows: usize,
     /// Those that are not begun.
     left: VecDeque<Group>,
-    open: Option<ParquetRows>,
+    /// The number of a file, and its rows.
+    open: Option<(usize, ParquetRows)>,
 }
 
 impl Reading {
@@ -205,50 +341,68 @@ impl Reading {
     }
 
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        if self.places.is_empty() {
-            // Only their number is asked for. What is above may make a value for each.
-            while let Some(group) = self.left.front_mut() {
-                let row_count = group.rows.min(self.batch_rows);
-                group.rows -= row_count;
-                if row_count > 0 {
-                    return self.batch(Vec::new(), row_count).map(Some);
-                }
-                self.left.pop_front();
-            }
-            return Ok(None);
-        }
         loop {
-            if let Some(rows) = &mut self.open {
+            if let Some((file, rows)) = &mut self.open {
                 if let Some((values, row_count)) = rows.next_columns()? {
-                    return self.batch(values, row_count).map(Some);
+                    return batch(
+                        &self.files,
+                        (&self.places, &self.schema),
+                        (*file, values, row_count),
+                    )
+                    .map(Some);
                 }
                 self.open = None;
             }
-            let Some(first) = self.left.pop_front() else { return Ok(None) };
-            let mut groups = vec![first.group];
-            while let Some(next) = self.left.front().filter(|next| next.file == first.file) {
+            let files = Arc::clone(&self.files);
+            let Some(first) = self.left.front_mut() else { return Ok(None) };
+            let file = first.file;
+            let Some(one) = files.files.get(file) else { return Ok(None) };
+            let roots = self.places.iter().filter_map(|place| one.roots.get(*place).copied()?);
+            let roots: Vec<usize> = roots.collect();
+            if roots.is_empty() {
+                // Only their number is asked for. What is above may make a value for each.
+                let row_count = first.rows.min(self.batch_rows);
+                first.rows -= row_count;
+                if row_count > 0 {
+                    let rows = (file, Vec::new(), row_count);
+                    return batch(&files, (&self.places, &self.schema), rows).map(Some);
+                }
+                self.left.pop_front();
+                continue;
+            }
+            let mut groups = Vec::new();
+            while let Some(next) = self.left.front().filter(|next| next.file == file) {
                 groups.push(next.group);
                 self.left.pop_front();
             }
-            let files = &*self.files;
-            let Some(one) = files.files.get(first.file) else { return Ok(None) };
-            let roots = self.places.iter().filter_map(|place| one.roots.get(*place).copied());
-            let roots = roots.collect::<Vec<_>>();
             let columns = one.file.columns(&roots, &groups, files.memory)?;
-            self.open = Some(one.file.rows(columns.of_rows(self.batch_rows), groups)?);
+            let rows = one.file.rows(columns.of_rows(self.batch_rows), groups)?;
+            self.open = Some((file, rows));
         }
     }
+}
 
-    fn batch(&self, values: Vec<ArrayRef>, row_count: usize) -> Result<RecordBatch> {
-        let columns = self.places.iter().filter_map(|place| self.files.columns.get(*place));
-        let columns = columns.zip(&values).map(|(column, values)| match &column.sql {
-            Some(sql) => cast_column(values, sql),
-            None => Ok(Arc::clone(values)),
+/// `row_count` rows of the file `file` with the columns at `places`, which are those of `schema`: `values` are those
+/// that it has.
+fn batch(
+    files: &ParquetFiles,
+    (places, schema): (&[usize], &SchemaRef),
+    (file, values, row_count): (usize, Vec<ArrayRef>, usize),
+) -> Result<RecordBatch> {
+    let one = files.files.get(file);
+    let mut values = values.iter();
+    let mut columns = Vec::with_capacity(places.len());
+    for place in places {
+        let Some(column) = files.columns.get(*place) else { continue };
+        let is_there = one.is_some_and(|one| one.roots.get(*place).copied().flatten().is_some());
+        columns.push(match (is_there.then(|| values.next()).flatten(), &column.sql) {
+            (Some(values), Some(sql)) => cast_column(values, sql)?,
+            (Some(values), None) => Arc::clone(values),
+            (None, _) => new_null_array(&column.data_type(), row_count),
         });
-        let columns = columns.collect::<Result<Vec<_>>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(row_count));
-        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
     }
+    let options = RecordBatchOptions::new().with_row_count(Some(row_count));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
 }
 
 impl Group {

@@ -11,10 +11,13 @@
 //!    would not come back as they were.
 //!
 //! A value further down that is not of the type found is an error, which says so ([`CsvTypes::explained`]). So is a
-//! file whose header has other names ([`CsvTypes::check_header`]).
+//! file whose header has other names ([`CsvTypes::check_header`]). [`by_name`] finds the columns of files that have
+//! different ones.
 //!
 //! Invariants: what is found depends on the sampled records alone. However long they are, those held at once have about
 //! [`InputMemory::chunk_bytes`].
+
+pub mod by_name;
 
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -294,7 +297,7 @@ impl CsvTypes {
             file: file.to_owned(),
             message: format!(
                 "its columns are {}, and those of the first file {}; files that are read together have the same \
-                 columns",
+                 columns, unless union_by_name is true",
                 own.join(", "),
                 known.join(", ")
             ),

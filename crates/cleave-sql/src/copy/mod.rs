@@ -36,6 +36,7 @@ pub use columns::InputColumns;
 pub use compressed::{Compression, TextInput, TextOutput};
 pub use csv_reader::{ChunkParser, CsvReader};
 pub use csv_types::CsvTypes;
+pub use csv_types::by_name::{CsvLayout, CsvUnion};
 pub use csv_writer::CsvWriter;
 pub use memory::InputMemory;
 pub use options::{CopyFormat, CsvOptions, Header, ParquetCompression};

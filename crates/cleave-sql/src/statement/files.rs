@@ -47,8 +47,10 @@ const PARQUET: &str = "read_parquet";
 const PREFIX: &str = "file ";
 /// Rows by which the types of columns are inferred.
 const SAMPLE_ROWS: u64 = 20_480;
+/// The option of both functions.
+const BY_NAME: &str = "union_by_name";
 /// The options of `read_csv`, for messages.
-const CSV_OPTIONS: [&str; 15] = [
+const CSV_OPTIONS: [&str; 16] = [
     "all_varchar",
     "columns",
     "dateformat",
@@ -64,6 +66,7 @@ const CSV_OPTIONS: [&str; 15] = [
     "skip",
     "timestampformat",
     "types",
+    BY_NAME,
 ];
 
 /// Files that a statement reads, and how.
@@ -73,6 +76,8 @@ pub struct FileCall {
     pub names: Vec<String>,
     /// What is in them.
     pub format: FileFormat,
+    /// Their columns are matched by name, and those that a file lacks are NULL.
+    pub by_name: bool,
 }
 
 /// What files hold.
@@ -347,7 +352,7 @@ impl FileCall {
 
     /// The call of `function` with these arguments.
     fn of(function: &str, args: &[FunctionArg]) -> Result<Self> {
-        let (mut names, mut csv) = (None, Written::default());
+        let (mut names, mut csv, mut by_name) = (None, Written::default(), None);
         for arg in args {
             let (option, value) = match named(arg)? {
                 (Some(option), value) => (option, value),
@@ -363,8 +368,17 @@ impl FileCall {
                 }
             };
             match function {
+                _ if option == BY_NAME => {
+                    if by_name.replace(switch(&option, value)?).is_some() {
+                        return Err(given_twice(function, &option));
+                    }
+                }
                 CSV => csv.set(&option, value)?,
-                _ => return Err(fault(format!("{function} has no option \"{option}\""))),
+                _ => {
+                    let message =
+                        format!("{function} has no option \"{option}\"; it has {BY_NAME}");
+                    return Err(fault(message));
+                }
             }
         }
         let names = names.filter(|names| !names.is_empty()).ok_or_else(|| {
@@ -374,7 +388,16 @@ impl FileCall {
             CSV => FileFormat::Csv(Box::new(csv.checked(&names)?)),
             _ => FileFormat::Parquet,
         };
-        Ok(Self { names, format })
+        let by_name = by_name.unwrap_or(false);
+        if let FileFormat::Csv(csv) = &format
+            && by_name
+            && !csv.columns.is_empty()
+        {
+            return Err(fault(format!(
+                "{CSV}: columns names the columns of all files, and {BY_NAME} those of each; give one of them"
+            )));
+        }
+        Ok(Self { names, format, by_name })
     }
 }
 
@@ -534,6 +557,10 @@ fn columns(option: &str, value: &Expr) -> Result<Vec<Column>> {
     }
 }
 
+fn given_twice(function: &str, option: &str) -> Error {
+    fault(format!("{function}: the option \"{option}\" is given twice"))
+}
+
 fn fault(message: String) -> Error {
     Error::Invalid { message, fault: Fault::Parameter, position: None }
 }
@@ -584,7 +611,7 @@ impl Written {
         };
         match is_fresh {
             true => Ok(()),
-            false => Err(fault(format!("{CSV}: the option \"{option}\" is given twice"))),
+            false => Err(given_twice(CSV, option)),
         }
     }
 
@@ -661,7 +688,11 @@ mod tests {
         let films = call("'data/films.parquet'");
         assert_eq!(
             films,
-            FileCall { names: vec!["data/films.parquet".into()], format: FileFormat::Parquet }
+            FileCall {
+                names: vec!["data/films.parquet".into()],
+                format: FileFormat::Parquet,
+                by_name: false
+            }
         );
         // Also quotes that look escaped.
         let names =
@@ -696,10 +727,12 @@ mod tests {
         let mut both = name("read_csv(ARRAY[$2, 'b$1', $1], delim => '$')");
         assert_eq!(parameters_of(&both).unwrap(), [1, 0]);
         // One that has no value yet stays.
-        let second = |place: usize| Ok((place == 1).then(|| "it's $1".to_owned()));
+        let second = |place: usize| -> Result<Option<String>> {
+            Ok((place == 1).then(|| "it's $1".to_owned()))
+        };
         put_parameters(&mut both, &second).unwrap();
         assert_eq!(parameters_of(&both).unwrap(), [0]);
-        let all = |place: usize| Ok(Some(format!("f{place}")));
+        let all = |place: usize| -> Result<Option<String>> { Ok(Some(format!("f{place}"))) };
         put_parameters(&mut both, &all).unwrap();
         let call = FileCall::of_relation(&both.0[0].as_ident().unwrap().value).unwrap().unwrap();
         assert_eq!(call.names, ["it's $1", "b$1", "f0"]);
@@ -745,6 +778,8 @@ mod tests {
             ("read_csv('a', delim => $1)", "0A000", "the parameter $1"),
             ("read_csv($0)", "42601", "a parameter is written as"),
             ("read_parquet('a', header => true)", "22023", "has no option \"header\""),
+            ("read_parquet('a', union_by_name => 1)", "22023", "takes true or false"),
+            ("read_csv('a', columns => 'id int', union_by_name => true)", "22023", "give one of"),
         ] {
             let error = parse_script(&format!("SELECT * FROM {from}")).unwrap_err();
             assert_eq!(error.sqlstate(), sqlstate, "{from}: {error}");

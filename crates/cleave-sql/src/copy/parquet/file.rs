@@ -154,6 +154,12 @@ impl ParquetFile {
         self.metadata.schema().fields()
     }
 
+    /// Bytes that its metadata takes in memory, about.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        u64::try_from(self.metadata.metadata().memory_size()).unwrap_or(u64::MAX)
+    }
+
     /// Rows of all row groups.
     #[must_use]
     pub fn row_count(&self) -> u64 {
