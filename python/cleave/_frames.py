@@ -18,7 +18,7 @@ _spent: dict[int, Any] = {}
 
 
 class Source:
-    """An object as a table. The compiled part calls `schema` and `stream`."""
+    """An object as a table. The compiled part calls `schema`, `rows` and `stream`."""
 
     def __init__(self, value: Any, name: str) -> None:
         self._value = value
@@ -34,6 +34,13 @@ class Source:
             if callable(told):
                 return told()
         return None
+
+    def rows(self) -> int | None:
+        """How many rows there are, if the object says so without being read."""
+        told = getattr(self._value, "num_rows", None)
+        if told is None:
+            told = getattr(self._value, "height", None)
+        return told if isinstance(told, int) else None
 
     def stream(self, columns: list[int] | None) -> tuple[Any, bool]:
         """A capsule with a stream, and whether it has only `columns`, in their order."""
@@ -61,6 +68,9 @@ class PandasSource(Source):
     def schema(self) -> Any:
         return self._converted(lambda pyarrow: pyarrow.Schema.from_pandas(self._value, preserve_index=False)
                                ).__arrow_c_schema__()
+
+    def rows(self) -> int | None:
+        return len(self._value)
 
     def stream(self, columns: list[int] | None) -> tuple[Any, bool]:
         names = None if columns is None else [self._value.columns[place] for place in columns]

@@ -27,7 +27,9 @@ use arrow::error::ArrowError;
 use cleave_host::Error;
 use cleave_host::outside_tables::OutsideTables;
 use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::Statistics;
 use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::stats::Precision;
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
@@ -107,6 +109,8 @@ struct PythonTable {
     object: Arc<Object>,
     /// Its columns as SQL has them.
     schema: SchemaRef,
+    /// Its rows, as it says; None: only reading it tells.
+    rows: Option<usize>,
 }
 
 /// The object.
@@ -134,9 +138,11 @@ impl PythonTable {
             }
         };
         let schema = plain_schema(&told).map_err(|error| refused(&error))?;
+        // What is no number of rows says nothing.
+        let rows = source.call_method0("rows")?.extract::<Option<usize>>().unwrap_or(None);
         let (name, source) = (name.to_owned(), source.clone().unbind());
         let object = Arc::new(Object { name, source, opened: Mutex::new(opened) });
-        Ok(Self { object, schema })
+        Ok(Self { object, schema, rows })
     }
 
     /// What reads its columns at `columns`.
@@ -178,6 +184,13 @@ impl TableProvider for PythonTable {
 
     fn table_type(&self) -> TableType {
         TableType::Temporary
+    }
+
+    /// Its rows, by which joins are ordered. It may have others by the time it is read.
+    fn statistics(&self) -> Option<Statistics> {
+        let mut statistics = Statistics::new_unknown(&self.schema);
+        statistics.num_rows = Precision::Inexact(self.rows?);
+        Some(statistics)
     }
 
     fn scan<'a, 's, 'c, 'e, 'f>(

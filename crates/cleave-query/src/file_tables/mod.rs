@@ -98,7 +98,7 @@ impl FileTable {
         let paths = files_of(&call.names)?;
         let (fields, source) = match &call.format {
             FileFormat::Csv(csv) => {
-                let files = CsvFiles::open((csv, call.by_name), paths, memory, watch)?;
+                let files = CsvFiles::open((&**csv, call.by_name), paths, memory, watch)?;
                 (files.fields(), Source::Csv(Arc::new(files)))
             }
             FileFormat::Parquet => {
