@@ -117,8 +117,11 @@ impl Client {
             connection.flush().await?;
             return Answer::begin(connection, None).await;
         }
-        let Prepared { parameters: types, columns } =
-            self.prepare_for(&mut connection, sql, parameters).await?;
+        let prepared = match may_name_files(sql) && !parameters.is_empty() {
+            true => self.prepare_untold(&mut connection, sql, parameters).await?,
+            false => self.prepare_for(&mut connection, sql, parameters).await?,
+        };
+        let Prepared { parameters: types, columns } = prepared;
         put_bind(&mut connection, parameters, &types, columns.as_deref().unwrap_or_default())?;
         if columns.is_none() {
             // Columns of some statements, as EXECUTE, are known only when they run; they come as text.
@@ -292,12 +295,37 @@ impl Client {
         self.describe(connection, sql, &declared).await
     }
 
+    /// Prepares a statement whose parameters name files: what columns it has, their values tell, and a server refuses
+    /// to say it before.
+    async fn prepare_untold(
+        &self,
+        connection: &mut Connection,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<Prepared, ClientError> {
+        let parameters: Vec<u32> =
+            values.iter().map(|value| value.own_type().unwrap_or(0)).collect();
+        self.parse(connection, sql, &parameters, false).await?;
+        Ok(Prepared { parameters, columns: None })
+    }
+
     /// Parses a statement whose parameters are declared so, and asks for its types.
     async fn describe(
         &self,
         connection: &mut Connection,
         sql: &str,
         declared: &[u32],
+    ) -> Result<Prepared, ClientError> {
+        self.parse(connection, sql, declared, true).await
+    }
+
+    /// Parses a statement; asks for its types if it `is_told` them.
+    async fn parse(
+        &self,
+        connection: &mut Connection,
+        sql: &str,
+        declared: &[u32],
+        is_told: bool,
     ) -> Result<Prepared, ClientError> {
         let sql = without_zero(sql)?;
         let count = u16::try_from(declared.len()).map_err(|_| too_many())?;
@@ -309,7 +337,9 @@ impl Client {
                 body.put_u32(*oid);
             }
         })?;
-        connection.put(b'D', |body| body.put_slice(b"S\0"))?;
+        if is_told {
+            connection.put(b'D', |body| body.put_slice(b"S\0"))?;
+        }
         connection.put_sync();
         connection.flush().await?;
         let mut prepared = Prepared { parameters: Vec::new(), columns: None };
@@ -438,6 +468,17 @@ fn too_long() -> ClientError {
     ClientError::Usage("a value of a parameter takes more than 2 GB".to_owned())
 }
 
+/// Whether a parameter may name a file that a statement reads.
+fn may_name_files(sql: &str) -> bool {
+    let sql = sql.to_ascii_lowercase();
+    ["read_csv", "read_parquet"].into_iter().any(|function| {
+        sql.match_indices(function).any(|(place, _)| {
+            let call = sql.get(place..).unwrap_or_default();
+            call.split(')').next().is_some_and(|call| call.contains('$'))
+        })
+    })
+}
+
 /// Whether a statement begins with COPY.
 fn begins_copy(sql: &str) -> bool {
     let mut rest = sql.trim_start();
@@ -457,6 +498,13 @@ fn begins_copy(sql: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parameters_that_name_files_are_seen() {
+        assert!(may_name_files("SELECT * FROM Read_CSV (ARRAY['a', $1])"));
+        assert!(may_name_files("SELECT * FROM read_csv('a') JOIN read_parquet($1) USING (id)"));
+        assert!(!may_name_files("SELECT * FROM read_csv('a') WHERE id > $1"));
+    }
 
     #[test]
     fn a_copy_is_known_by_its_first_word() {

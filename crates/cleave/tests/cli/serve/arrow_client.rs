@@ -39,6 +39,30 @@ async fn rows(client: &mut Client, sql: &str, values: &[Value]) -> Vec<Vec<Optio
 }
 
 #[test]
+fn parameters_name_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--allow-files"]);
+    let file = folder.path().join("a.csv");
+    std::fs::write(&file, "id,title\n1,one\n2,two\n").unwrap();
+    let file = file.display().to_string();
+    block_on(async {
+        let mut client = connected(&server).await;
+        let sql = "SELECT title FROM read_csv($1) WHERE id > $2::bigint";
+        // Also within a block, which a refusal would fail.
+        rows(&mut client, "BEGIN", &[]).await;
+        let values = [Value::from(file.as_str()), Value::Int(1)];
+        assert_eq!(rows(&mut client, sql, &values).await, [[Some("two".to_owned())]]);
+        rows(&mut client, "COMMIT", &[]).await;
+        // Also by EXECUTE, whose columns a server does not tell before it runs.
+        rows(&mut client, "PREPARE p AS SELECT title FROM read_csv($1)", &[]).await;
+        let executed = rows(&mut client, &format!("EXECUTE p ('{file}')"), &[]).await;
+        assert_eq!(executed, [[Some("one".to_owned())], [Some("two".to_owned())]]);
+        let error = client.run(sql, &[Value::from("none.csv"), Value::Int(1)]).await.unwrap_err();
+        assert_eq!(error.sqlstate(), "58P01", "{error}");
+    });
+}
+
+#[test]
 fn values_in_binary_are_those_in_text() {
     let (_folder, server) = served();
     block_on(async {
