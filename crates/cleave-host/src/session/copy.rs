@@ -12,7 +12,6 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +34,6 @@ use cleave_sql::copy::{
 };
 use cleave_sql::statement::files::FileCall;
 use cleave_sql::statement::{Copy, CopyEnd, CopySource, Parameters};
-use cleave_sql::visiting::visit_relations;
 use cleave_store::TableSchema;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::sql::sqlparser::ast;
@@ -224,7 +222,8 @@ async fn copy_to(
         CopySource::Table { name, columns } => table_query(&session.names(), &name, &columns)?,
     };
     if let CopyEnd::File(path) = &end {
-        check_not_read(&query, path).await?;
+        let files = select::files_read(&query, &session.names())?;
+        check_not_read(&files, path).await?;
     }
     let view = session.view().await?;
     let parameters = &Parameters::default();
@@ -244,15 +243,10 @@ async fn copy_to(
     sent.and(written)
 }
 
-/// Refuses to write the file at `path` if `query` reads it: it would be empty before it is read.
-async fn check_not_read(query: &ast::Query, path: &Path) -> Result<()> {
-    let mut calls = Vec::new();
-    let _: ControlFlow<()> = visit_relations(query, |name| {
-        if let [ast::ObjectNamePart::Identifier(name)] = name.0.as_slice() {
-            calls.extend(FileCall::of_relation(&name.value));
-        }
-        ControlFlow::Continue(())
-    });
+/// Refuses to write the file at `path` if a query reads it, by one of the relations `files`: it would be empty before
+/// it is read.
+async fn check_not_read(files: &[String], path: &Path) -> Result<()> {
+    let calls: Vec<_> = files.iter().filter_map(|name| FileCall::of_relation(name)).collect();
     if calls.is_empty() {
         return Ok(());
     }

@@ -555,12 +555,18 @@ async fn describe_source(session: &Session, source: Source) -> Result<PreparedSt
     Box::pin(describe_over(session, source, &GivenRows::default())).await
 }
 
-/// The description of a query whose parameters name files: its columns are known with their values. None: there are no
-/// such parameters.
+/// The description of a statement whose query has parameters that name files: its columns are known with their values.
+/// None: there are no such parameters, or the statement cannot be described without the query's columns.
 fn told_late(source: &Source) -> Result<Option<PreparedStatement>> {
     let (query, has_rows) = match &source.statement {
         Statement::Query(query) => (&**query, true),
         Statement::Declare(declare) => (&*declare.query, false),
+        Statement::Insert(insert) => match &insert.source {
+            Some(source) if insert.returning.is_empty() && insert.on_conflict.is_none() => {
+                (&**source, false)
+            }
+            _ => return Ok(None),
+        },
         Statement::Define(define) => match define.as_ref() {
             Define::CreateTableAs(create) => (&*create.query, false),
             _ => return Ok(None),

@@ -166,12 +166,21 @@ async fn parameters_name_files() {
     let path = folder.path().join("a.csv").display().to_string();
     session.execute("", &[Some(&path)]).await.unwrap();
     assert_eq!(row(&mut session, "SELECT sum(id) FROM t").await, "3");
+    run(&mut session, "PREPARE i AS INSERT INTO t SELECT id + $2::int, title FROM read_csv($1)")
+        .await;
+    run(&mut session, &format!("EXECUTE i ({a}, 10)")).await;
+    assert_eq!(answer(&mut session, "SELECT id FROM t").await, ["1", "11", "12", "2"]);
     for (statement, sqlstate, part) in [
         ("EXECUTE p (NULL, 1)", "0A000", "the parameter $1"),
         ("EXECUTE p ('none.csv', 1)", "58P01", "none.csv"),
         ("SELECT * FROM read_csv($1)", "42P02", "$1"),
         ("CREATE VIEW v AS SELECT * FROM read_csv($1)", "42P02", "$1"),
-        ("PREPARE r AS INSERT INTO t SELECT * FROM read_csv($1)", "0A000", "the parameter $1"),
+        (
+            "PREPARE r AS INSERT INTO t SELECT * FROM read_csv($1) RETURNING id",
+            "0A000",
+            "the parameter $1",
+        ),
+        ("PREPARE r AS UPDATE t SET id = 1 FROM read_csv($1) AS f", "0A000", "the parameter $1"),
         ("PREPARE r AS SELECT * FROM read_csv($1) AS f WHERE id = $2", "42P18", "$2"),
         ("PREPARE r AS SELECT * FROM read_csv('a', delim => $1)", "0A000", "the parameter $1"),
     ] {
@@ -208,6 +217,9 @@ async fn a_view_of_files_keeps_its_columns_and_reads_what_is_there() {
     assert_eq!(answer(&mut session, "SELECT * FROM v").await, ["2,zwei", "3,drei"]);
     assert_eq!(rows(&mut session, "SELECT * FROM w").await, ["zwei,b"]);
     assert_eq!(answer(&mut session, "SELECT title FROM x").await, ["drei", "zwei"]);
+    // Nor is a file written that a view reads.
+    let copy = format!("COPY (SELECT count(*) FROM x) TO {file}");
+    assert_eq!(refused(&mut session, &copy).await.sqlstate(), "0A000");
     let definition = row(&mut session, "SELECT pg_get_viewdef('w'::regclass)").await;
     assert!(
         definition.contains("read_csv('") && definition.contains("header => true"),
