@@ -103,14 +103,18 @@ fn main() -> ExitCode {
 }
 
 async fn run(invocation: Invocation) -> Result<(), Failure> {
-    let place = invocation.place;
+    let mut place = invocation.place;
     match invocation.command {
         Command::Demo(options) => demo::run(&options, &place).await,
         Command::Sql { format, create, read_only, sources } => {
+            let temporary = open::temporary_folder(&mut place)?;
             if let Some(remote) = Box::pin(Remote::open(&place, read_only)).await? {
                 return shell::run(Target::Remote(Box::new(remote)), format, &sources).await;
             }
-            let (database, mut session) = open::open_asked(&place, create).await?;
+            let (database, mut session) = match &temporary {
+                Some(_) => Box::pin(open::open_temporary(&place)).await?,
+                None => open::open_asked(&place, create).await?,
+            };
             if read_only {
                 session.only_read("the database was opened with --read-only");
             }

@@ -1,7 +1,7 @@
 //! Opens a database, with its embedded device, and a session for the path that the command line names; or tells where
 //! the process listens that has it open.
 
-use std::fs::Metadata;
+use std::fs::{Metadata, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -14,6 +14,7 @@ use cleave_embedded::embedded_device;
 use cleave_host::address_file::{Found, Listens};
 use cleave_host::catalog::manifest;
 use cleave_host::{Database, OpenOptions, Session};
+use tempfile::TempDir;
 
 use crate::allocator;
 use crate::arguments::{MemoryBudgets, Place};
@@ -62,6 +63,29 @@ pub(crate) async fn open_asked(
     open(place, Create::IfAbsent).await
 }
 
+/// Gives a database that is called `:memory:`, as in Python, a new folder, which goes when this is dropped.
+pub(crate) fn temporary_folder(place: &mut Place) -> Result<Option<TempDir>, Failure> {
+    if place.directory.as_deref() != Some(Path::new(":memory:")) {
+        return Ok(None);
+    }
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix("cleave-").permissions(Permissions::from_mode(0o700));
+    let folder = builder.tempdir().map_err(|error| {
+        let parent = std::env::temp_dir();
+        Failure::Usage(format!("no folder can be made in {}: {error}", parent.display()))
+    })?;
+    place.directory = Some(folder.path().to_owned());
+    Ok(Some(folder))
+}
+
+/// Makes a database in a [temporary folder](temporary_folder).
+pub(crate) async fn open_temporary(place: &Place) -> Result<(Arc<Database>, Session), Failure> {
+    let directory = directory(place)?;
+    let database = open_directory(directory, Create::IfAbsent, place.memory()).await?;
+    let session = session(&database, &place.settings)?;
+    Ok((database, session))
+}
+
 /// Refuses a folder that is missing or empty.
 fn check_is_there(place: &Place) -> Result<(), Failure> {
     let directory = directory(place)?;
@@ -98,7 +122,8 @@ pub(crate) fn options(place: &Place) -> Result<(&Path, OpenOptions), Failure> {
 pub(crate) fn directory(place: &Place) -> Result<&Path, Failure> {
     place.directory.as_deref().ok_or_else(|| {
         Failure::Usage(
-            "which database? Name its folder with --db DIR, or in the environment as CLEAVE_DB"
+            "which database? Name its folder with --db DIR, or in the environment as CLEAVE_DB; `cleave sql :memory:` \
+             makes one that goes with the shell"
                 .to_owned(),
         )
     })

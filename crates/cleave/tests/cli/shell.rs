@@ -1,5 +1,7 @@
 //! `cleave sql` from a script: sources, layouts, exit codes, and error messages.
 
+use std::process::Command;
+
 use tempfile::tempdir;
 
 use crate::program::{cleave, cleave_with_input, sql};
@@ -319,6 +321,23 @@ fn misuse_is_exit_code_1() {
 }
 
 #[test]
+fn a_database_in_memory_goes_with_the_shell() {
+    let place = tempdir().unwrap();
+    let file = place.path().join("people.csv");
+    std::fs::write(&file, "id,name\n1,Ada\n").unwrap();
+    let count = format!("CREATE TABLE t AS SELECT name FROM '{}'; SELECT * FROM t", file.display());
+    let ran = Command::new(env!("CARGO_BIN_EXE_cleave"))
+        .args(["sql", ":memory:", "--format", "csv", "-c", &count])
+        .current_dir(place.path())
+        .env("TMPDIR", place.path())
+        .output()
+        .unwrap();
+    assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stdout).ends_with("name\nAda\n"), "{ran:?}");
+    assert_eq!(place.path().read_dir().unwrap().count(), 1, "only the file is left");
+}
+
+#[test]
 fn what_is_no_database_is_exit_code_2() {
     let place = tempdir().unwrap();
     std::fs::write(place.path().join("letter.txt"), "Dear Ada").unwrap();
@@ -367,7 +386,7 @@ fn a_limit_of_file_sizes_fails_the_statement_and_nothing_else() {
         )
     };
     // In blocks of 512 bytes; the statement's data needs more.
-    let output = std::process::Command::new("sh")
+    let output = Command::new("sh")
         .args(["-c", "ulimit -f 8192; exec \"$@\"", "sh", program, "sql", "--create", "--db"])
         .arg(place.path())
         .args(["-c", &insert(10, 10), "-c", &insert(1000, 20_000)])
