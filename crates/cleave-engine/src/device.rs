@@ -76,7 +76,7 @@ use mirror::Mirror;
 pub use mirror::is_link_of_one_copy;
 pub use profile::Known;
 use shared_locks::SharedLocks;
-pub(crate) use writing_fragment::{Written, WrittenFragment, WrittenRows};
+pub(crate) use writing_fragment::{Written, WrittenFragment};
 
 /// Makes the service of the embedded device over the media file at a path. The host never names the device's crate; the
 /// program that links both passes this in.

@@ -1,6 +1,7 @@
 //! What the host sees of a run that writes or locks rows, for those who look on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cleave_fragment::command::{CommandHeader, RunReport};
 use cleave_fragment::link::Link;
@@ -15,6 +16,6 @@ pub trait RunWitness: Send + Sync {
     fn waits(&self);
     /// They have come, or its end has: slots of so many bytes by now.
     fn came(&self, slot_bytes: u64);
-    /// The run has ended, and the device has reported.
-    fn ended(&self, report: &RunReport);
+    /// The run has ended, and the device has reported; the host has waited for it for so long.
+    fn ended(&self, report: &RunReport, waited: Duration);
 }

@@ -12,13 +12,12 @@
 //! ended.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use cleave_catalog::error::Result;
 use cleave_fragment::command::slot::batch_bytes;
-use cleave_fragment::command::{Command, CommandHeader, Execute, Request, RunReport};
+use cleave_fragment::command::{Command, CommandHeader, Execute, Request};
 use cleave_fragment::link::LinkError;
 use cleave_media::{BLOCK_SIZE, Extent};
 use tokio::sync::oneshot;
@@ -39,19 +38,10 @@ pub(crate) struct WrittenFragment {
     pub(crate) may_write: bool,
 }
 
-/// The rows of a fragment, and what the device says of its run.
-#[derive(Default)]
-pub(crate) struct WrittenRows {
-    pub(crate) rows: Vec<RecordBatch>,
-    pub(crate) report: Option<Box<RunReport>>,
-    /// Time that the host waited for them.
-    pub(crate) waited: Duration,
-}
-
 /// The outcome of a fragment that writes.
 pub(crate) enum Written {
     /// With all its rows.
-    Rows(WrittenRows),
+    Rows(Vec<RecordBatch>),
     /// Not at all, or with an error, which came over a link that may be of no more use.
     Failed(LinkError),
     /// It was stopped: rows of a query, or beside its report, take more memory than they may.
@@ -241,7 +231,7 @@ impl Claim {
             if let Some(witness) = witness {
                 witness.came(stream.slot_bytes());
                 if let Some(report) = stream.report() {
-                    witness.ended(report);
+                    witness.ended(report, stream.waited());
                 }
             }
             match next {
@@ -251,12 +241,7 @@ impl Claim {
                         break (!is_too_much).then(|| self.too_much());
                     }
                 }
-                Ok(None) => {
-                    let report = stream.report().cloned().map(Box::new);
-                    let (rows, waited) = (kept.batches, stream.waited());
-                    let rows = WrittenRows { rows, report, waited };
-                    return (Ok(Written::Rows(rows)), false, Some(device));
-                }
+                Ok(None) => return (Ok(Written::Rows(kept.batches)), false, Some(device)),
                 Err(error) => break Some(error),
             }
         };
@@ -270,7 +255,7 @@ impl Claim {
         let outcome = match failure {
             _ if is_too_much => Written::TooMuch,
             // Nobody waits for it.
-            None => Written::Rows(WrittenRows::default()),
+            None => Written::Rows(Vec::new()),
             Some(error) => {
                 device.note_run_failure(&error);
                 device.forget_if_useless(&link, &error).await;

@@ -16,14 +16,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::SchemaRef;
 use cleave_catalog::catalog::{TableState, TabletState};
 use cleave_catalog::error::{ConflictKind, Error, Result};
-use cleave_fragment::command::{DeviceErrorCause, Execute, LockRefusal, RunReport};
+use cleave_fragment::command::{DeviceErrorCause, Execute, LockRefusal};
 use cleave_fragment::link::LinkError;
 use cleave_fragment::{ChangedPage, PageSink};
 use cleave_media::Extent;
@@ -36,9 +35,7 @@ use super::vid_set::VidSet;
 use super::writing_fragment::{ClaimedPages, give_back_unused};
 use crate::device::run_witness::RunWitness;
 use crate::device::shared_locks::LockingJob;
-use crate::device::{
-    Claim, DISK_FULL, Device, Written, WrittenFragment, WrittenRows, is_link_of_one_copy,
-};
+use crate::device::{Claim, DISK_FULL, Device, Written, WrittenFragment, is_link_of_one_copy};
 use crate::storage_engine::catalog_edit::CatalogEdit;
 
 /// What a device has reported.
@@ -47,10 +44,6 @@ pub struct Reported {
     pub rows: Vec<RecordBatch>,
     /// The space that it had.
     pub space: Vec<Extent>,
-    /// What it says of its run, if it does.
-    pub report: Option<Box<RunReport>>,
-    /// Time that the host waited for it.
-    pub waited: Duration,
 }
 
 /// Runs `request`, as the run that its header names, on the device of `claim`, with space for `block_count` blocks, and
@@ -79,9 +72,7 @@ pub async fn on_device(
     let WrittenFragment { outcome, space, may_write } =
         claim.run_fragment(request, rows, kept, witness).await?;
     match outcome {
-        Written::Rows(WrittenRows { rows, report, waited }) => {
-            return Ok(Some(Reported { rows, space, report, waited }));
-        }
+        Written::Rows(rows) => return Ok(Some(Reported { rows, space })),
         // The space stays with the claim, which knows whether a write may still be under way.
         Written::Failed(error) => is_left_to_the_host(device, job, error)?,
         Written::TooMuch => {}
@@ -104,7 +95,7 @@ pub async fn locked_on_device(
     let claim = Arc::new(Claim::new(Arc::clone(device)));
     let request = Execute { header: device.next_run(), ..request };
     match claim.run_locking(request, rows, Arc::clone(job), witness).await? {
-        Written::Rows(written) => Ok(Some(written.rows)),
+        Written::Rows(rows) => Ok(Some(rows)),
         Written::Failed(error) => is_left_to_the_host(device, Some(job), error).map(|()| None),
         Written::TooMuch => Ok(None),
     }

@@ -117,7 +117,7 @@ impl WritingFragment {
         let WrittenFragment { outcome, space, may_write } =
             claim.run_fragment(request, (self.plan.schema(), None), None, None).await?;
         let error = match outcome {
-            Written::Rows(written) => return Ok(Some((written.rows, space))),
+            Written::Rows(rows) => return Ok(Some((rows, space))),
             Written::Failed(error) => error,
             // Reports are bounded by the space alone.
             Written::TooMuch => return Ok(None),

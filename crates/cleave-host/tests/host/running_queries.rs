@@ -41,13 +41,12 @@ async fn a_query_is_seen_with_its_fragment_while_it_runs_and_after() {
     let [fragment] = query.fragments.as_slice() else { panic!("{query:?}") };
     assert_eq!((fragment.device.as_str(), fragment.mode.as_str()), ("nas", "remote"));
     assert!(fragment.arrived.amounts().iter().sum::<u64>() > 0, "{fragment:?}");
-    assert!(fragment.progress.is_none(), "nobody has asked the device");
     fragment.ongoing.as_ref().unwrap().ask().await;
     let running = database.running_queries().running();
     let progress = running[0].fragments[0].progress.clone().unwrap();
     assert!(progress.begun > 0 && progress.begun <= progress.kept, "{progress:?}");
     let (ended, ended_count) = database.running_queries().ended_after(0);
-    assert!(ended.iter().all(|query| query.text != text), "{ended:?}");
+    assert!(ended.iter().all(|query| query.text.as_str() != text), "{ended:?}");
     while let Some(batch) = rows.next().await.unwrap() {
         count += batch.num_rows() as u64;
     }
@@ -82,7 +81,7 @@ async fn the_fragments_of_an_update_are_one_entry_with_what_their_devices_did() 
     let seen = database.running_queries().seen();
     let changes: Vec<_> = seen.iter().filter(|query| query.changes.is_some()).collect();
     let [query] = changes.as_slice() else { panic!("{seen:?}") };
-    assert!(query.is_over && query.text == text, "{query:?}");
+    assert!(query.is_over && query.text.as_str() == text, "{query:?}");
     let fragment = query.fragments.first().unwrap();
     assert_eq!((fragment.table.as_str(), fragment.device.as_str()), ("far", "nas"));
     let work = fragment.device_work.as_ref().unwrap();

@@ -34,7 +34,6 @@ use futures::future::{Either, select};
 
 use super::feeding::{Feeding, OpenFilters};
 use super::figures::FragmentFigures;
-use super::followed::Followed;
 use super::fragment_exec::{
     FragmentExec, FragmentPart, Run, external, fault, is_of_a_copy, never_prepared,
 };
@@ -42,6 +41,7 @@ use super::given_rows::GivenRows;
 use super::held_rows::HeldRows;
 use super::homes::homes;
 use super::memory_share;
+use super::ongoing_run::OngoingRun;
 use super::peers::PeerGrants;
 use super::prepared_fragment::PreparedFragment;
 use super::shared_run::{Failure, Help, SharedRun};
@@ -198,10 +198,8 @@ impl FragmentExec {
                     if !failed.is_empty() {
                         figures.begun_again = figures.refused.take();
                     }
-                    let streamed = inputs.last().map(|(input, _)| *input);
-                    let ongoing = streamed.map(|input| run.ongoing(&part.device, &link, input));
                     let at = RunsAt { device: at, link, _busy: busy, failed };
-                    self.context.figures().begin(figures, run.timeline(), ongoing);
+                    self.context.figures().begin(figures, run.timeline(), run.ongoing());
                     return Ok(Some((at, run)));
                 }
                 Err(Refusal { why, is_of_one_copy }) => {
@@ -287,11 +285,13 @@ impl FragmentExec {
                     self.helper(prepared, part, (Arc::clone(&link), run), inputs, streamed, task)
                 });
                 let helper = helper.flatten();
-                // Where the host may take part, that counts.
-                if let (None, Some((input, _))) = (&helper, inputs.last()) {
-                    let (device, link) = (Arc::clone(device), Arc::clone(&link));
-                    let streamed = (*input, morsel_count);
-                    stream.follow(Followed::new(device, link, run, streamed, self.progress()));
+                if let Some((input, _)) = inputs.last() {
+                    // Where the host may take part, that counts.
+                    let progress = helper.is_none().then(|| self.progress());
+                    let (counts, streamed) = (progress.is_some(), (*input, morsel_count));
+                    let linked = (device, &link);
+                    let ongoing = OngoingRun::new(linked, run, streamed, progress, clock.clone());
+                    stream.follow(ongoing, counts);
                 }
                 let (own, open) = (Arc::clone(device), &prepared.open);
                 let feeding = Feeding::new(own, Arc::clone(&link), run, open);

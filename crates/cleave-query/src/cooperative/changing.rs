@@ -448,7 +448,7 @@ impl ChangingQuery {
     ) -> Result<Option<Changes>> {
         let blocks = |morsels: &[Morsel]| self.blocks(morsels);
         let reported = self.whole.on_device(fragment, (claim, job), blocks, task).await?;
-        Ok(reported.map(|Reported { rows, space, .. }| Changes { rows, space: Some(space) }))
+        Ok(reported.map(|Reported { rows, space }| Changes { rows, space: Some(space) }))
     }
 
     /// Blocks that page versions of all of `morsels` are expected to fill.

@@ -504,14 +504,12 @@ impl ExchangeExec {
         let (header, clock) = (request.header, Stopwatch::start());
         let streamed = request.inputs.last().map(|(input, morsels)| (*input, morsels.len()));
         let (run, stream) = begun(device, (request, None), node.device_plan(), figures).await?;
-        let ongoing = streamed
-            .map(|(input, _)| OngoingRun::new((&run.device, &run.link), header, input, clock));
-        self.note_begun(&run, ongoing);
-        let followed = streamed.map(|streamed| {
-            let (device, link) = (Arc::clone(device), Arc::clone(&run.link));
+        let ongoing = streamed.map(|streamed| {
             let progress = self.context().settings().client.progress.clone();
-            Followed::new(device, link, header, streamed, progress)
+            OngoingRun::new((&run.device, &run.link), header, streamed, Some(progress), clock)
         });
+        self.note_begun(&run, ongoing.clone());
+        let followed = ongoing.map(Followed::of_begun);
         Ok(Some(Producer { origin, run, stream, followed, _homes: homes }))
     }
 
@@ -633,7 +631,7 @@ impl ExchangeExec {
             // It may have more rows than were wanted.
             let is_over = timeout(END_LIMIT, ends).await.is_some();
             let report = producer.stream.report().filter(|_| is_over).cloned();
-            if let (Some(followed), Some(report)) = (&mut producer.followed, &report) {
+            if let (Some(followed), Some(report)) = (&producer.followed, &report) {
                 followed.ended(report.kept);
             }
             producer.run.figures.report = report;

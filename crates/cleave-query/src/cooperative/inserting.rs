@@ -369,7 +369,7 @@ impl InsertFragments {
         let blocks = whole(expected.min(BLOCKS_MAX)) + SLACK_BLOCKS;
         let by = (&to.claim, None);
         let reported = one.on_device((&node, &prepared), by, |_| blocks, &task).await?;
-        let Some(Reported { rows, space, .. }) = reported else { return Ok(None) };
+        let Some(Reported { rows, space }) = reported else { return Ok(None) };
         let strange = |reason: String| to.device.strange_payload(&reason);
         let pages = read_inserted(&rows, to.target.tablets.len());
         let pages = pages.map_err(|error| strange(error.to_string()))?;

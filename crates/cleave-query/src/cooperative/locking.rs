@@ -85,12 +85,12 @@ impl LockingQuery {
         }
         let (request, _grants, _) = self.whole.request(&self.node, &prepared, &task).await?;
         let rows = (self.schema(), self.whole.query_memory_max());
-        let shown = ShownRun::begin(&self.node, self.whole.part(), &prepared);
-        let by = (job, shown.as_ref().map(ShownRun::witness));
-        let locked = locked_on_device(self.device(), request, rows, by).await?;
-        if let Some(shown) = shown {
-            shown.end(locked.is_some());
-        }
+        let part = self.whole.part();
+        let mut shown = ShownRun::begin(&self.node, part, &request, &prepared);
+        let by = (job, Some(shown.witness()));
+        let running = Box::pin(locked_on_device(self.device(), request, rows, by));
+        let locked = shown.beside(running).await?;
+        shown.end(locked.as_deref());
         Ok(locked)
     }
 }

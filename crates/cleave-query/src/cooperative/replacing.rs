@@ -151,7 +151,7 @@ impl ReplacingQuery {
         let blocks = whole(expected.min(BLOCKS_MAX)) + whole(pages_read) + SLACK_BLOCKS;
         let reported =
             self.whole.on_device((&node, &prepared), (claim, None), |_| blocks, &task).await?;
-        let Some(Reported { rows, space, .. }) = reported else { return Ok(None) };
+        let Some(Reported { rows, space }) = reported else { return Ok(None) };
         let strange = |reason: String| self.device().strange_payload(&reason);
         let read = read_replaced(&rows)
             .and_then(|(ended, written)| Ok((read_changed(&ended)?, read_written(&written)?)));

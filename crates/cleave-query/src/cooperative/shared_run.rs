@@ -17,8 +17,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use cleave_engine::device::Device;
-use cleave_fragment::link::{Link, LinkError};
+use cleave_fragment::link::LinkError;
 use cleave_fragment::waiting;
 use cleave_media::Stopwatch;
 use datafusion::arrow::array::RecordBatch;
@@ -325,14 +324,9 @@ impl SharedRun {
         &self.timeline
     }
 
-    /// Asks `device`, which is `link`ed, how far it is with the run, whose `input` streams.
-    pub(super) fn ongoing(
-        &self,
-        device: &Arc<Device>,
-        link: &Arc<dyn Link>,
-        input: u32,
-    ) -> OngoingRun {
-        OngoingRun::new((device, link), self.stream.header(), input, self.clock.clone())
+    /// How far the device is with the run; None: nobody can tell.
+    pub(super) fn ongoing(&self) -> Option<OngoingRun> {
+        self.stream.ongoing().cloned()
     }
 
     /// Whether rows of the device may still come.

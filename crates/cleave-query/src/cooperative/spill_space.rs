@@ -24,6 +24,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use cleave_engine::device::{Claim, ClaimedRun, Device};
 
 use super::followed::Followed;
+use super::ongoing_run::OngoingRun;
 use super::peers::PeerGrants;
 
 /// Blocks that are asked for at first, for each that the fragment reads: pages are compressed, spilled rows are not.
@@ -43,7 +44,9 @@ pub(crate) struct DeviceRun {
     again: Option<Again>,
     /// What other devices let it have, as long as it runs.
     _grants: PeerGrants,
-    /// Counts what it has begun, if nobody else does.
+    /// How far it is, once others are to know.
+    ongoing: Option<OngoingRun>,
+    /// Asks for that, if nobody else counts what it has begun.
     followed: Option<Box<Followed>>,
     waited: Duration,
 }
@@ -88,6 +91,7 @@ impl DeviceRun {
             run: Run::Over,
             again,
             _grants: grants,
+            ongoing: None,
             followed: None,
             waited: Duration::ZERO,
         };
@@ -106,9 +110,15 @@ impl DeviceRun {
         self.header
     }
 
-    /// Counts what it has begun by `followed`, which is of this run.
-    pub(super) fn follow(&mut self, followed: Followed) {
-        self.followed = Some(Box::new(followed));
+    /// Notes that `ongoing` is this run; `counts`: what it has begun is counted by that.
+    pub(super) fn follow(&mut self, ongoing: OngoingRun, counts: bool) {
+        self.followed = counts.then(|| Box::new(Followed::of_begun(ongoing.clone())));
+        self.ongoing = Some(ongoing);
+    }
+
+    /// How far it is, if that can be asked.
+    pub(super) fn ongoing(&self) -> Option<&OngoingRun> {
+        self.ongoing.as_ref()
     }
 
     /// Whether it has space to put rows aside.
@@ -131,10 +141,8 @@ impl DeviceRun {
             None => next.await?,
         };
         self.again = None;
-        if let (None, Some(followed), Some(kept)) =
-            (&batch, &mut self.followed, self.run.report().map(|report| report.kept))
-        {
-            followed.ended(kept);
+        if let (None, Some(ongoing), Some(report)) = (&batch, &self.ongoing, self.run.report()) {
+            ongoing.ended(report.kept);
         }
         Ok(batch)
     }
@@ -195,8 +203,11 @@ impl DeviceRun {
             request.reserved = vec![extent];
             request.extensible = true;
             self.header = request.header;
+            if let Some(ongoing) = &self.ongoing {
+                ongoing.begins_again(self.header);
+            }
             if let Some(followed) = &mut self.followed {
-                followed.follow(self.header);
+                followed.begins_again();
             }
             let (link, schema) = (&self.link, &self.schema);
             match ClaimedRun::begin(claim, link, request, schema, block_count_max).await {

@@ -32,7 +32,6 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use super::changing::{is_target, keeps_page_order};
 use super::figures::FragmentFigures;
-use super::followed::Followed;
 use super::fragment_exec::{FragmentExec, FragmentPart, KEY_FILTER_SHARE};
 use super::peers::PeerGrants;
 use super::prepared_fragment::PreparedFragment;
@@ -315,50 +314,16 @@ impl WholeFragment {
         }
         let (request, _grants, streamed) = self.request(node, prepared, task).await?;
         let (device, plan) = (self.device(), node.device_plan());
-        let pages = request.inputs.iter().flat_map(|(_, morsels)| morsels);
-        let pages_sent: usize = pages.map(|morsel| morsel.pages.len()).sum();
-        let sizes = (prepared.bytes.len(), request.slot_bytes);
         let returns = plan.downcast_ref::<ChangePagesExec>();
         let returns = returns.is_some_and(|changing| changing.changed().returned.is_some());
         let rows = (plan.schema(), returns.then(|| self.query_memory_max()));
-        let mut followed = self.followed(node, &request).await;
         let blocks = blocks(&streamed);
-        let shown = ShownRun::begin(node, &self.part, prepared);
-        let by = (job, shown.as_ref().map(ShownRun::witness));
+        let mut shown = ShownRun::begin(node, &self.part, &request, prepared);
+        let by = (job, Some(shown.witness()));
         let running = Box::pin(on_device(device, claim, request, blocks, rows, by));
-        let mut reported = match &mut followed {
-            Some(followed) => followed.beside(running).await?,
-            None => running.await?,
-        };
-        if let Some(shown) = shown {
-            shown.end(reported.is_some());
-        }
-        if let Some(reported) = &mut reported {
-            if let (Some(followed), Some(report)) = (&mut followed, &reported.report) {
-                followed.ended(report.kept);
-            }
-            let at = (device.name().to_owned(), device.mode());
-            let inputs = self.part.inputs.iter().map(|(_, input)| input.input.page_count);
-            let rows = reported.rows.iter().map(|batch| batch.num_rows() as u64).sum();
-            node.context.figures().add(FragmentFigures {
-                report: reported.report.take().map(|report| *report),
-                pages: (inputs.sum(), pages_sent),
-                rows,
-                waited: reported.waited,
-                ..FragmentFigures::of_new_run(node.number, at, self.fragment.tables(), sizes)
-            });
-        }
+        let reported = shown.beside(running).await?;
+        shown.end(reported.as_ref().map(|reported| reported.rows.as_slice()));
         Ok(reported)
-    }
-
-    /// Counts how far the run of `request` is, which nobody divides; None: there is nothing to count.
-    async fn followed(&self, node: &FragmentExec, request: &Execute) -> Option<Followed> {
-        let (input, morsels) = request.inputs.last()?;
-        // What is wrong with the link, the run finds out.
-        let link = self.device().link().await.ok()?;
-        let (device, streamed) = (Arc::clone(self.device()), (*input, morsels.len()));
-        let progress = node.context.settings().client.progress.clone();
-        Some(Followed::new(device, link, request.header, streamed, progress))
     }
 
     /// The figures of its runs on the device since they were asked for last, and of those of its query.
