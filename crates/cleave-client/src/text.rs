@@ -5,7 +5,8 @@
 //!  prepare:       Parse, Sync          ─▶ ParseComplete, ReadyForQuery
 //!  execute_text:  Bind, Execute, Sync  ─▶ BindComplete, rows, tag, ReadyForQuery
 //! ```
-//! Each is one round trip, and a row costs one copy of its bytes.
+//! Each is one round trip. A row is checked and copied to the others; its values are neither decoded nor allocated
+//! one by one.
 //!
 //! Invariant: every row of a [`TextRows`] has the values that it counts, and they are UTF-8.
 

@@ -6,7 +6,7 @@
 //! it and carries the host's name. With a file of certificates, `require` verifies too. TLS 1.2 and 1.3, by rustls with
 //! ring.
 //!
-//! [`open_blocking`] has the same over a socket that blocks its thread.
+//! [`open_blocking`] has the same over TCP with a socket that blocks its thread.
 
 use std::io;
 use std::net::ToSocketAddrs;
@@ -24,10 +24,11 @@ use rustls::{
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use crate::address::{Address, Tls};
-use crate::blocking::Blocking;
+use crate::blocking_stream::{Blocking, Haste, Hurried, left_until};
 use crate::error::ClientError;
 
 /// Asks the server whether it speaks TLS.
@@ -61,32 +62,36 @@ pub(crate) async fn open(address: &Address) -> Result<Stream, ClientError> {
     }
 }
 
-/// Opens a stream that blocks its thread, and returns its socket too. Until a reader turns that off, a read fails that
-/// takes longer than the server has until it is ready.
-pub(crate) async fn open_blocking(
-    address: &Address,
-) -> Result<(Stream, std::net::TcpStream), ClientError> {
+/// Opens a stream that blocks its thread. Until the [`Haste`] ends, it fails once the server has taken longer than it
+/// has until it is ready.
+pub(crate) async fn open_blocking(address: &Address) -> Result<(Stream, Haste), ClientError> {
     let refused = |source| unreachable(address, source);
-    let socket = reached(address).map_err(refused)?;
+    if address.socket().is_some() {
+        return Err(refused(io::ErrorKind::Unsupported.into()));
+    }
+    let deadline = Instant::now() + address.patience();
+    let socket = reached(address, deadline).map_err(refused)?;
     drop(socket.set_nodelay(true));
-    socket.set_read_timeout(Some(address.patience())).map_err(refused)?;
-    let mut inner = socket.try_clone().map_err(refused)?;
-    if !speaks_tls(address, &mut Blocking::new(&inner)).await? {
-        let stream: Stream = Box::new(Blocking::new(inner));
-        return Ok((stream, socket));
+    let (mut socket, haste) = Hurried::until(deadline, socket).map_err(refused)?;
+    let has_tls = speaks_tls(address, &mut Blocking::new(&mut socket)).await?;
+    if !has_tls {
+        let stream: Stream = Box::new(Blocking::new(socket));
+        return Ok((stream, haste));
     }
     let mut session = ClientConnection::new(config(address)?, server_name(address)?)
         .map_err(|error| failed(address, &error.to_string()))?;
-    session.complete_io(&mut inner).map_err(|error| failed(address, &error.to_string()))?;
-    let stream: Stream = Box::new(Blocking::new(StreamOwned::new(session, inner)));
-    Ok((stream, socket))
+    session.complete_io(&mut socket).map_err(|error| failed(address, &error.to_string()))?;
+    let stream: Stream = Box::new(Blocking::new(StreamOwned::new(session, socket)));
+    Ok((stream, haste))
 }
 
 /// A connection to the first address of the host that answers.
-fn reached(address: &Address) -> io::Result<std::net::TcpStream> {
+fn reached(address: &Address, deadline: Instant) -> io::Result<std::net::TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for place in (address.host(), address.port()).to_socket_addrs()? {
-        match std::net::TcpStream::connect_timeout(&place, address.patience()) {
+        let connected = left_until(deadline)
+            .and_then(|left| std::net::TcpStream::connect_timeout(&place, left));
+        match connected {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

@@ -3,6 +3,8 @@
 #![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]
 #![expect(clippy::unwrap_used, reason = "in a test, a broken expectation is the failure")]
 
+use std::time::Duration;
+
 use arrow::array::AsArray;
 use arrow::datatypes::Int32Type;
 use cleave_client::{
@@ -256,6 +258,27 @@ async fn a_thread_without_a_runtime_waits_for_its_server_itself() {
     let key = message(b'K', &[0; 8]);
     let greeting = [AUTHENTICATED, &key, READY].concat();
     tokio::join!(serve(listener, greeting, answers), test).1.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_greets_for_ever_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let url = format!("postgres://ada@127.0.0.1:{port}/db?sslmode=disable&connect_timeout=1");
+    let connecting = tokio::task::spawn_blocking(move || {
+        blocking::connect(Address::from_url(&url).unwrap()).map(drop)
+    });
+    let server = async {
+        let mut stream = visited(&listener).await;
+        let mut notice = error("NOTICE", "00000");
+        notice[0] = b'N';
+        // None of them is waited for long.
+        while stream.write_all(&notice).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let given_up = tokio::join!(server, connecting).1.unwrap().unwrap_err();
+    assert!(matches!(given_up, ClientError::Lost(_)), "{given_up}");
 }
 
 #[tokio::test]
