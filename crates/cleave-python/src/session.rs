@@ -36,6 +36,8 @@ use crate::server::{Answered, Server, csv_of};
 
 /// How long the end of the interpreter waits for connections that close.
 const FINISHING: Duration = Duration::from_secs(30);
+/// SQLSTATE of a database that another process has open.
+const IN_USE: &str = "55006";
 
 /// What runs the statements of a connection.
 #[derive(Clone)]
@@ -82,15 +84,35 @@ async fn backend_of(
     opening: Opening,
     read_only: bool,
 ) -> Result<Backend, Failure> {
-    let found = path.as_deref().and_then(|path| address_file::find(Path::new(path)));
-    if let Some(found) = found
-        && let Some(server) = Box::pin(Server::beside(&found, &settings, read_only)).await?
-    {
-        return Ok(Backend::Server(shared(server)));
+    let place = path.clone();
+    let place = place.as_deref();
+    if let Some(server) = Box::pin(beside(place, &settings, read_only)).await? {
+        return Ok(server);
     }
-    let embedded = Box::pin(Embedded::open(path, settings, opening, read_only)).await?;
+    let open = Box::pin(Embedded::open(path, settings.clone(), opening, read_only));
+    let embedded = match open.await {
+        Err(error) if error.sqlstate() == IN_USE => {
+            // Another process has opened it since, and may answer by now.
+            let server = Box::pin(beside(place, &settings, read_only)).await?;
+            return server.ok_or(Failure::Host(error));
+        }
+        opened => opened?,
+    };
     let count = embedded.count();
     Ok(Backend::Embedded(shared(embedded), count))
+}
+
+/// The process that has the folder `path` open, if one has that answers.
+async fn beside(
+    path: Option<&str>,
+    settings: &[(String, String)],
+    read_only: bool,
+) -> Result<Option<Backend>, Failure> {
+    let Some(found) = path.and_then(|path| address_file::find(Path::new(path))) else {
+        return Ok(None);
+    };
+    let server = Box::pin(Server::beside(&found, settings, read_only)).await?;
+    Ok(server.map(|server| Backend::Server(shared(server))))
 }
 
 /// Connects to the server of a URL; the session begins with these settings, and with `read_only` only reads.

@@ -41,6 +41,8 @@ use shell::remote::Remote;
 /// memory.
 pub(crate) const STACK_BYTES: usize = 32 << 20;
 
+/// SQLSTATE of a database that another process has open.
+const IN_USE: &str = "55006";
 /// How long threads may take to end with the program.
 const SHUTDOWN: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -111,9 +113,22 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
             if let Some(remote) = Box::pin(Remote::open(&place, read_only)).await? {
                 return shell::run(Target::Remote(Box::new(remote)), format, &sources).await;
             }
-            let (database, mut session) = match &temporary {
-                Some(_) => Box::pin(open::open_temporary(&place)).await?,
-                None => open::open_asked(&place, create).await?,
+            let opened = match &temporary {
+                Some(_) => Box::pin(open::open_temporary(&place)).await,
+                None => open::open_asked(&place, create).await,
+            };
+            let (database, mut session) = match opened {
+                Err(Failure::Open(error)) if error.sqlstate() == IN_USE => {
+                    // Another process has opened it since, and may answer by now.
+                    match Box::pin(Remote::open(&place, read_only)).await? {
+                        None => return Err(Failure::Open(error)),
+                        Some(remote) => {
+                            let target = Target::Remote(Box::new(remote));
+                            return shell::run(target, format, &sources).await;
+                        }
+                    }
+                }
+                opened => opened?,
             };
             if read_only {
                 session.only_read("the database was opened with --read-only");
