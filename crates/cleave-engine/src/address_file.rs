@@ -82,7 +82,7 @@ pub fn announce(
             None => return Err(Error::new(ErrorKind::InvalidInput, "a path that is no text")),
         },
     };
-    if address.contains('\n') {
+    if address.contains('\n') || database.contains('\n') {
         return Err(Error::new(ErrorKind::InvalidInput, "a path of several lines"));
     }
     let path = folder.join(FILE);
@@ -165,5 +165,6 @@ mod tests {
         assert_eq!(find(folder.path()).unwrap().listens, socket);
         let lines = Listens::Unix(folder.path().join("a\nb"));
         assert!(announce(folder.path(), &lines, "films", "cleave sql").is_err());
+        assert!(announce(folder.path(), &socket, "fi\nlms", "cleave sql").is_err());
     }
 }

@@ -7,7 +7,7 @@
 //!  cleave sql DIR, the second ─────┴─▶ connection loop ─▶ a session that only reads ─▶ the same Database
 //! ```
 //! A socket's path has room for about a hundred bytes. Where the folder's is longer, or its file system has no sockets,
-//! the socket lies in a new folder of the user's runtime directory.
+//! the socket lies in a new folder of the user's runtime directory, or of the one for temporary files.
 //!
 //! Invariants: only processes of the shell's user, and of root, are answered; both could read the files. No statement
 //! of theirs changes anything ([`Session::only_read`](cleave_host::Session::only_read)). The shell does not wait for
@@ -199,12 +199,18 @@ fn listen(folder: &Path) -> io::Result<(UnixListener, Socket)> {
     if let Ok(listener) = bind(&path) {
         return Ok((listener, Socket { path, _folder: None }));
     }
-    let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let runtime = named.filter(|path| path.is_absolute() && path.is_dir());
-    let runtime = runtime.unwrap_or_else(std::env::temp_dir);
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    // Another user's, as sudo may leave it, is refused.
+    let runtime = runtime.filter(|path| path.is_absolute());
+    let found = runtime.and_then(|runtime| listen_below(&runtime).ok());
+    found.map_or_else(|| listen_below(&std::env::temp_dir()), Ok)
+}
+
+/// A socket in a new folder of `parent` that nobody else enters.
+fn listen_below(parent: &Path) -> io::Result<(UnixListener, Socket)> {
     let mut maker = tempfile::Builder::new();
     maker.prefix("cleave-").permissions(Permissions::from_mode(0o700));
-    let made = maker.tempdir_in(runtime)?;
+    let made = maker.tempdir_in(parent)?;
     let path = made.path().canonicalize()?.join(SOCKET);
     let listener = bind(&path)?;
     Ok((listener, Socket { path, _folder: Some(made) }))
@@ -215,8 +221,12 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path that no line can have"));
     }
     let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    listener.set_nonblocking(true)?;
+    let prepared = fs::set_permissions(path, Permissions::from_mode(0o600))
+        .and_then(|()| listener.set_nonblocking(true));
+    if let Err(error) = prepared {
+        drop(fs::remove_file(path));
+        return Err(error);
+    }
     Ok(listener)
 }
 
