@@ -326,7 +326,10 @@ impl Session {
         let objects = self.settings.client.objects.clone();
         let outside = self.settings.client.outside.clone();
         let progress = self.progress();
-        self.settings.client = Client { advisory, objects, outside, progress, ..client };
+        let only_reads = self.settings.client.only_reads.clone();
+        let only_reads = only_reads.or_else(|| client.only_reads.clone());
+        self.settings.client =
+            Client { advisory, objects, outside, progress, only_reads, ..client };
     }
 
     /// Refuses everything but reads from now on, whatever statements set; `why` says why in errors. Nothing takes that
@@ -406,9 +409,9 @@ impl Session {
         Box::pin(async move {
             let began = SystemClock.now();
             if self.block.is_none()
-                && let Some(outcome) = look_ups::look_up(self, sql).await
+                && let Some((query, outcome)) = look_ups::look_up(self, sql).await
             {
-                self.count_look_up(&Shape::of(sql), began, &outcome);
+                self.count_look_up(query.counted_as(sql), began, &outcome);
                 outcomes.push(outcome);
                 return Ok(());
             }

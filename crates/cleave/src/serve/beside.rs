@@ -18,7 +18,7 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -200,8 +200,10 @@ fn listen(folder: &Path) -> io::Result<(UnixListener, Socket)> {
         return Ok((listener, Socket { path, _folder: None }));
     }
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    // Another user's, as sudo may leave it, is refused.
-    let runtime = runtime.filter(|path| path.is_absolute());
+    // In another user's, as sudo may leave it, that user could put a socket in the place of this one.
+    let own = rustix::process::geteuid().as_raw();
+    let is_own = |path: &PathBuf| fs::metadata(path).is_ok_and(|found| found.uid() == own);
+    let runtime = runtime.filter(|path| path.is_absolute() && is_own(path));
     let found = runtime.and_then(|runtime| listen_below(&runtime).ok());
     found.map_or_else(|| listen_below(&std::env::temp_dir()), Ok)
 }
