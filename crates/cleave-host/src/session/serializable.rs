@@ -53,7 +53,9 @@ pub(super) fn is_serializable_alone(settings: &Settings) -> bool {
 /// Registers the transaction of a statement outside of a block, before it takes its snapshot.
 pub(super) fn track_alone(session: &mut Session) {
     if session.block.is_none() && is_serializable_alone(&session.settings) {
-        let read_only = session.settings.default_transaction_read_only;
+        let settings = &session.settings;
+        let read_only =
+            settings.client.only_reads.is_some() || settings.default_transaction_read_only;
         let tracked = session.database.dependencies().begin(read_only);
         session.statement_tracked = Some(Arc::new(tracked));
     }

@@ -243,6 +243,9 @@ async fn a_session_that_only_reads_refuses_changes_whatever_it_sets() {
     assert_eq!(row(&mut two, "SHOW transaction_read_only").await, "on");
     run(&mut two, "SET default_transaction_read_only = off").await;
     let block = "BEGIN READ WRITE; SET TRANSACTION READ WRITE;";
+    run(&mut two, block).await;
+    assert_eq!(row(&mut two, "SHOW transaction_read_only").await, "on");
+    run(&mut two, "ROLLBACK").await;
     for statement in [
         "DELETE FROM account",
         "INSERT INTO account VALUES (3, 3)",

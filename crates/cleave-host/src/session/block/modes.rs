@@ -11,7 +11,8 @@ use crate::session::Outcome;
 pub(super) fn modes_with(settings: &Settings, modes: Modes) -> TransactionModes {
     TransactionModes {
         isolation: modes.isolation.unwrap_or(settings.default_transaction_isolation),
-        read_only: modes.read_only.unwrap_or(settings.default_transaction_read_only),
+        read_only: settings.client.only_reads.is_some()
+            || modes.read_only.unwrap_or(settings.default_transaction_read_only),
         deferrable: modes.deferrable.unwrap_or(settings.default_transaction_deferrable),
     }
 }
@@ -59,7 +60,8 @@ pub(in crate::session) fn set_transaction(session: &mut Session, modes: Modes) -
             "SET TRANSACTION [NOT] DEFERRABLE must be called before any query",
         ));
     }
-    block.read_only = modes.read_only.unwrap_or(block.read_only);
+    block.read_only =
+        session.settings.client.only_reads.is_some() || modes.read_only.unwrap_or(block.read_only);
     block.deferrable = modes.deferrable.unwrap_or(block.deferrable);
     session.settings.transaction = Some(TransactionModes {
         isolation: block.isolation,
