@@ -47,7 +47,7 @@ def connect(
 
     A folder that a server (`cleave serve`) or a shell (`cleave sql`) has open is reached by that process. Beside a
     shell the connection only reads. With `read_only` it does so everywhere: all but reads is refused, whatever
-    statements set.
+    statements set, and no database is made.
 
     With `autocommit` each statement commits by itself. Without, as PEP 249 has it, a statement that changes or locks
     rows begins a transaction, which `commit` or `rollback` ends; queries and definitions do not begin one.

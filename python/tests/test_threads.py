@@ -123,6 +123,9 @@ def test_two_connections_share_a_database_that_the_last_one_closes(tmp_path):
         assert again.execute("SELECT count(*) FROM t").fetchone() == (1,)
     with pytest.raises(cleave.ProgrammingError, match="does not exist"):
         cleave.connect(tmp_path / "missing", create=False)
+    with pytest.raises(cleave.ProgrammingError, match="does not exist"):
+        cleave.connect(tmp_path / "missing", read_only=True)
+    assert not (tmp_path / "missing").exists()
 
 
 def test_a_process_that_wants_a_folder_is_told_which_one_has_it(tmp_path):

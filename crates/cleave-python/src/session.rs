@@ -72,6 +72,8 @@ pub(crate) fn connect(
 ) -> PyResult<Session> {
     // Opening needs it.
     process::process(py)?;
+    // What is only read is not made: its name may be mistyped.
+    let create = create && !read_only;
     let opening = Opening { create, buffer_pool_bytes, query_memory_bytes };
     let open = backend_of(path, settings, opening, read_only);
     Ok(Session::of(opened(py, Box::pin(open))?))
