@@ -130,7 +130,7 @@ impl Sessions {
         if *taken >= self.count_max {
             let complaint = Complaint::fatal("53300", "sorry, too many clients already");
             let hint = format!(
-                "the server has {} connections; its --connections allows more",
+                "it has {} connections; a server's --connections allows more",
                 self.count_max
             );
             return Err(complaint.hint(hint));

@@ -44,9 +44,17 @@ impl Waiting {
 
     /// Gives it the rest of its script; returns its exit code and its errors.
     fn end(mut self, rest: &str) -> (Option<i32>, String) {
+        self.go_on(rest);
+        self.ended()
+    }
+
+    /// Gives it the rest of its script.
+    fn go_on(&mut self, rest: &str) {
         let mut input = self.input.take().unwrap();
         drop(input.write_all(rest.as_bytes()));
-        drop(input);
+    }
+
+    fn ended(mut self) -> (Option<i32>, String) {
         let mut errors = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
         (self.child.wait().unwrap().code(), errors)
@@ -126,6 +134,23 @@ fn the_first_process_does_not_wait_for_the_second_and_may_be_killed() {
     assert!(db.join("server.address").exists());
     let run = second(&db, &["-c", "DELETE FROM people", "-c", COUNT]);
     assert_eq!((run.stderr.as_str(), run.stdout.as_str()), ("", "n\n0\n"), "{run:?}");
+}
+
+#[test]
+fn the_end_of_the_first_process_stops_what_others_run() {
+    let place = tempdir().unwrap();
+    let db = place.path().join("db");
+    sql(&db, &["-c", PEOPLE]).ok();
+    let first = Waiting::start(&db, "SELECT 1", "1");
+    let mut beside = Waiting::start(&db, COUNT, "2");
+    beside.go_on("SELECT pg_sleep(1000);");
+    let running = "SELECT count(*) AS n FROM pg_stat_activity WHERE state = 'active' \
+                   AND query LIKE '%pg_sleep%' AND query NOT LIKE '%pg_stat_activity%'";
+    let sleeps = || second(&db, &["-c", running]).ok() == "n\n1\n";
+    assert!((0..200).any(|_| sleeps()), "it does not run");
+    assert_eq!(first.end(""), (Some(0), String::new()));
+    let (exit_code, errors) = beside.ended();
+    assert!(exit_code == Some(3) && errors.contains("has ended"), "{errors}");
 }
 
 #[test]
