@@ -9,8 +9,8 @@
 //! 2. Between batches, the join yields its thread as scans do, and ends if it was [stopped](Stop).
 //! 3. A condition on pairs is evaluated for a batch of pairs at a time, and is an error once the join was stopped
 //!    ([`WhileWanted`]).
-//! 4. On the host, a nested-loop or hash join that works for long between batches goes on on a thread of its own
-//!    ([`own_thread`]), so that the runtime's workers are free to stop it.
+//! 4. On the host, a nested-loop join, or a hash join whose matches may give no rows, goes on on a thread of its own if
+//!    it works for long between batches ([`own_thread`]), so that the runtime's workers are free to stop it.
 //!
 //! A hash join whose filter [we can fill](FilledFilter) from integer keys runs without a filter of its own.
 //!
@@ -159,18 +159,24 @@ impl StoppableJoinExec {
         let (join, how) = if let Some(join) = planned.downcast_ref::<NestedLoopJoinExec>() {
             let filter = join.filter().map_or_else(|| while_wanted(&always()), while_wanted);
             let join = NestedLoopJoinExecBuilder::from(join).with_filter(Some(filter)).build()?;
-            (Arc::new(join) as Arc<dyn ExecutionPlan>, How::AllPairs)
+            (Arc::new(join) as Arc<dyn ExecutionPlan>, Some(How::AllPairs))
         } else if let Some(join) = planned.downcast_ref::<HashJoinExec>() {
             let filter = join.filter().map(while_wanted);
             let join = join.builder().with_filter(filter).build()?;
+            let how = How::of_hash_join(&join);
             let filled = FilledFilter::below(&join)?;
-            (filled.unwrap_or_else(|| Arc::new(join)), How::ByKey)
+            (filled.unwrap_or_else(|| Arc::new(join)), how)
         } else {
-            let join = Arc::clone(&planned);
-            return Ok(Self { planned, join, work: None, stop, start });
+            (Arc::clone(&planned), None)
         };
-        let (join, work) = Work::of(join, how)?;
-        Ok(Self { planned, join, work: Some(work), stop, start })
+        let (join, work) = match how {
+            Some(how) => {
+                let (join, work) = Work::of(join, how)?;
+                (join, Some(work))
+            }
+            None => (join, None),
+        };
+        Ok(Self { planned, join, work, stop, start })
     }
 }
 

@@ -1,9 +1,10 @@
 //! Gives a join that works for long between two batches a thread of its own: the batches of its sides in, its rows out.
 //!
-//! A nested-loop join compares a batch of its right side with all rows of its left side in one go. A hash join looks at
-//! all matches of a batch of its right side, whether or not they give rows. As many such joins as the runtime has
-//! workers leave none for whoever hears that a statement is to end, for its time limit, and for the statements of
-//! others.
+//! A nested-loop join compares a batch of its right side with all rows of its left side in one go. A hash join whose
+//! matches may give no rows, as it has a condition on pairs or looks for one match only, looks at all matches of a
+//! batch of its right side. As many such joins as the runtime has workers leave none for whoever hears that a statement
+//! is to end, for its time limit, and for the statements of others. Other hash joins give a batch of rows after as many
+//! matches, and run as they are.
 //!
 //! 1. A [`WatchedSide`] above each side notes in [`Work`] what the join is about to do, or how long it took. Before a
 //!    partition of a nested-loop join compares more than [`PAIRS_MAX`] pairs, and after a batch on which a hash join
@@ -12,10 +13,12 @@
 //!    so many pairs, and reads on from a channel.
 //!
 //! The first batch of a hash join comes in pieces that grow, if the other side has many rows; so do those behind one
-//! that took long. Nobody knows how many matches a row has before it was looked up.
+//! that took long. Nobody knows how many matches a row has before it was looked up. One that gives rows of the right
+//! side without a match behind the others of their batch gets whole batches, and goes on elsewhere before one that may
+//! have many matches.
 //!
-//! Invariants: the join sees the same rows in the same order, a nested-loop join in the same batches: the order of its
-//! rows depends on these. Only a task that [says so](OwnThreads) watches and moves joins, and none in a simulation. A
+//! Invariants: the join sees the same rows in the same order, and in the same batches where the order of its rows
+//! depends on these. Only a task that [says so](OwnThreads) watches and moves joins, and none in a simulation. A
 //! join for which no thread is free stays where it is. The thread ends once nobody reads its rows; while it evaluates a
 //! condition, once its [`Stop`](super::Stop) is raised.
 
@@ -31,10 +34,11 @@ use arrow::datatypes::SchemaRef;
 use cleave_media::clock::Stopwatch;
 use cleave_media::simulation;
 use datafusion_common::tree_node::TreeNodeRecursion;
-use datafusion_common::{JoinSide, Result, internal_err};
+use datafusion_common::{JoinSide, JoinType, Result, internal_err};
 use datafusion_execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion_physical_plan::joins::HashJoinExec;
 use datafusion_physical_plan::stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter};
 use datafusion_physical_plan::{
     DisplayAs, DisplayFormatType, EmptyRecordBatchStream, ExecutionPlan, ExecutionPlanProperties,
@@ -57,7 +61,7 @@ pub struct OwnThreads;
 const PAIRS_MAX: u64 = 1 << 22;
 /// A hash join that works on a batch for longer goes on elsewhere.
 const LONG: Duration = Duration::from_millis(50);
-/// Pairs that a hash join may find in the first rows that it looks up, if all of them match.
+/// Pairs that a hash join may find on a worker in the first rows that it looks up, if all of them match.
 const PAIRS_TRIED: u64 = 1 << 24;
 /// Fewest rows of a piece of a batch, unless the batch ends.
 const PIECE_ROWS_MIN: usize = 16;
@@ -75,6 +79,24 @@ pub(super) enum How {
     AllPairs,
     /// It looks keys up, and the time that it took is known afterwards.
     ByKey,
+    /// The same, where the order of its rows depends on the batches.
+    ByKeyInBatches,
+}
+
+impl How {
+    /// That of a hash join; None if it does not work for long, since each match gives a row.
+    pub(super) fn of_hash_join(join: &HashJoinExec) -> Option<Self> {
+        match join.join_type() {
+            JoinType::Inner | JoinType::Left => join.filter().map(|_| Self::ByKey),
+            JoinType::Right | JoinType::Full => join.filter().map(|_| Self::ByKeyInBatches),
+            JoinType::LeftSemi
+            | JoinType::LeftAnti
+            | JoinType::LeftMark
+            | JoinType::RightSemi
+            | JoinType::RightAnti
+            | JoinType::RightMark => Some(Self::ByKey),
+        }
+    }
 }
 
 /// The work of a join.
@@ -252,7 +274,8 @@ struct Right {
 impl Right {
     /// What the join gets next. Where the join is to be moved, or to give way, it waits once.
     async fn next(&mut self) -> Option<Result<RecordBatch>> {
-        if self.work.how == How::ByKey && self.has_worked() {
+        let is_by_key = self.work.how != How::AllPairs;
+        if is_by_key && self.has_worked() {
             yield_now().await;
         }
         let batch = match self.rest.take() {
@@ -262,27 +285,31 @@ impl Right {
                 Err(error) => return Some(Err(error)),
             },
         };
-        if self.work.how == How::ByKey {
-            let piece = self.piece_of(batch);
-            self.work.begins(self.partition);
-            return Some(Ok(piece));
-        }
         if self.become_many(batch.num_rows()) {
+            self.work.note_long(self.partition);
             yield_now().await;
         }
-        Some(Ok(batch))
+        if !is_by_key {
+            return Some(Ok(batch));
+        }
+        let piece = self.piece_of(batch);
+        self.work.begins(self.partition);
+        Some(Ok(piece))
     }
 
-    /// Whether a nested-loop join has too many pairs for a worker with so many more rows.
+    /// Whether the join has, or may find, too many pairs for a worker with so many more rows.
     fn become_many(&mut self, row_count: usize) -> bool {
         let more = self.work.left.load(Ordering::Relaxed).saturating_mul(row_count as u64);
-        self.pairs = self.pairs.saturating_add(more);
-        let become_many = self.pairs > PAIRS_MAX;
-        if become_many {
-            self.pairs = 0;
-            self.work.note_long(self.partition);
+        match self.work.how {
+            How::AllPairs => {
+                let pairs = self.pairs.saturating_add(more);
+                let become_many = pairs > PAIRS_MAX;
+                self.pairs = if become_many { 0 } else { pairs };
+                become_many
+            }
+            How::ByKey => false,
+            How::ByKeyInBatches => more > PAIRS_TRIED && !self.work.is_long(self.partition),
         }
-        become_many
     }
 
     /// Notes that a hash join has worked on the last piece: the next ones are smaller if it took long, and else larger.
@@ -291,7 +318,9 @@ impl Right {
         let Some(rows) = self.piece_rows else { return false };
         let took = self.work.took(self.partition);
         if took > LONG {
-            self.piece_rows = Some((rows.min(self.given) / 2).max(PIECE_ROWS_MIN));
+            if self.work.how == How::ByKey {
+                self.piece_rows = Some((rows.min(self.given) / 2).max(PIECE_ROWS_MIN));
+            }
             self.work.note_long(self.partition);
         } else if took < LONG / 8 {
             self.piece_rows = Some(rows.saturating_mul(2));
@@ -304,11 +333,15 @@ impl Right {
         waits
     }
 
-    /// The first piece of `batch`; the rest comes next.
+    /// The first piece of `batch`, which may be all of it; the rest comes next.
     fn piece_of(&mut self, batch: RecordBatch) -> RecordBatch {
         let left = self.work.left.load(Ordering::Relaxed).max(1);
-        let tried =
-            || usize::try_from(PAIRS_TRIED / left).unwrap_or(usize::MAX).max(PIECE_ROWS_MIN);
+        let tried = || match self.work.how {
+            How::ByKey => {
+                usize::try_from(PAIRS_TRIED / left).unwrap_or(usize::MAX).max(PIECE_ROWS_MIN)
+            }
+            How::AllPairs | How::ByKeyInBatches => usize::MAX,
+        };
         let most = *self.piece_rows.get_or_insert_with(tried);
         self.given = batch.num_rows().min(most);
         if self.given == batch.num_rows() {
@@ -342,7 +375,7 @@ impl Stream for Moving {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        if this.work.how == How::ByKey && !this.is_moved {
+        if this.work.how != How::AllPairs && !this.is_moved {
             // The time between two of its batches is their reader's.
             this.work.begins(this.partition);
         }

@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use arrow::array::{AsArray, Int64Array};
-use arrow::datatypes::{Field, Int64Type};
+use arrow::array::Int64Array;
+use arrow::datatypes::Field;
 use datafusion_common::config::ConfigOptions;
 use datafusion_common::{JoinSide, JoinType, NullEquality};
 use datafusion_execution::config::SessionConfig;
@@ -156,14 +156,45 @@ async fn a_join_by_key_that_has_taken_long_leaves_its_thread_to_others() {
 
 #[tokio::test]
 async fn rows_that_come_in_pieces_keep_their_order() {
-    let right = rows_of(Int64Array::from_iter_values(0..5000), 2);
-    let mut rows = on_own_threads(Arc::new(by_key(numbers(200_000), right, None)));
-    let mut found = Vec::new();
-    while let Some(batch) = rows.next().await {
-        let batch = batch.unwrap();
-        found.extend_from_slice(batch.column(1).as_primitive::<Int64Type>().values());
+    // Every second row has a match.
+    let right = |row: i64| if row % 2 == 0 { row } else { -row };
+    for kind in [
+        JoinType::Inner,
+        JoinType::Left,
+        JoinType::Right,
+        JoinType::Full,
+        JoinType::LeftSemi,
+        JoinType::RightSemi,
+        JoinType::RightAnti,
+        JoinType::RightMark,
+    ] {
+        let join = || -> Arc<dyn ExecutionPlan> {
+            let right = rows_of(Int64Array::from_iter_values((0..5000).map(right)), 2);
+            Arc::new(by_key_as(kind, numbers(20_000), right, Some(always())))
+        };
+        let plain = join().execute(0, Arc::default()).unwrap();
+        let plain: Vec<RecordBatch> = plain.try_collect().await.unwrap();
+        let moving: Vec<RecordBatch> = on_own_threads(join()).try_collect().await.unwrap();
+        let together = |batches: &[RecordBatch]| {
+            arrow::compute::concat_batches(batches[0].schema_ref(), batches).unwrap()
+        };
+        assert_eq!(together(&moving), together(&plain), "{kind}");
     }
-    assert!(found.into_iter().eq((0..5000).chain(0..5000)));
+}
+
+/// A join whose matches all give rows never works for long.
+#[test]
+fn only_joins_that_may_work_for_long_are_watched() {
+    let is_watched = |kind, filter| {
+        let join = Arc::new(by_key_as(kind, numbers(9), numbers(9), filter));
+        StoppableJoinExec::new(join, Stop::default(), Start::AtOnce).unwrap().work.is_some()
+    };
+    for (kind, expected) in
+        [(JoinType::Inner, false), (JoinType::Full, false), (JoinType::RightSemi, true)]
+    {
+        assert_eq!(is_watched(kind, None), expected, "{kind}");
+        assert!(is_watched(kind, Some(always())), "{kind}");
+    }
 }
 
 /// A join by a key that is the same in all rows of both sides.
@@ -177,10 +208,18 @@ fn by_key(
     right: Arc<dyn ExecutionPlan>,
     filter: Option<JoinFilter>,
 ) -> HashJoinExec {
+    by_key_as(JoinType::Inner, left, right, filter)
+}
+
+fn by_key_as(
+    kind: JoinType,
+    left: Arc<dyn ExecutionPlan>,
+    right: Arc<dyn ExecutionPlan>,
+    filter: Option<JoinFilter>,
+) -> HashJoinExec {
     let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("number", 0));
     let on = vec![(Arc::clone(&key), key)];
     let (mode, nulls) = (PartitionMode::CollectLeft, NullEquality::NullEqualsNothing);
-    let kind = JoinType::Inner;
     HashJoinExec::try_new(left, right, on, filter, &kind, None, mode, nulls, false).unwrap()
 }
 
