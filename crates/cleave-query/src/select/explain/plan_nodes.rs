@@ -33,7 +33,7 @@ pub(super) struct PlanNode {
     /// Bytes that a row is taken to have.
     pub(super) row_bytes: f64,
     pub(super) time: Option<Duration>,
-    /// Bytes that it put aside, where it did.
+    /// Bytes that it spilled, where it did.
     pub(super) spilled_bytes: Option<usize>,
     /// The cut below it, if there is one.
     pub(super) cut: Option<Cut>,

@@ -80,13 +80,13 @@ function figures(of) {
   return said.join(", ");
 }
 
-/** What crosses the link between two nodes. */
+/** What crosses the link between two nodes. A node's cut is the one below it: that of `input` is another one. */
 function crossing(at, input) {
-  const cut = [input.of, at.of].find((of) => of.cut[0]);
-  if (!cut) return shortened(`rows from ${input.of.on === "host" ? "the host" : input.of.on}`, 48);
-  const [way, size] = cut.cut;
-  const expected = cut.expected === undefined ? undefined : `~${count(Math.round(cut.expected))}`;
-  const rows = cut.rows === undefined ? expected : [count(cut.rows), expected].filter(Boolean).join(" of ");
+  const { cut, rows: actual, expected: planned } = at.of;
+  const [way, size] = cut;
+  if (!way) return shortened(`rows from ${input.of.on === "host" ? "the host" : input.of.on}`, 48);
+  const expected = planned === undefined ? undefined : `~${count(Math.round(planned))}`;
+  const rows = actual === undefined ? expected : [count(actual), expected].filter(Boolean).join(" of ");
   const said = [way, rows && `rows ${rows}`, size && bytes(size)];
   return shortened(said.filter(Boolean).join(", "), 48);
 }
