@@ -64,6 +64,7 @@ use datafusion_physical_plan::{
 use crate::fragment::{FragmentContext, streamed_input, with_partitions};
 use crate::operators::insert_pages_exec::InsertPagesExec;
 use crate::operators::recursion_exec::RecursionExec;
+use crate::operators::stoppable_join_exec::{Stop, while_wanted};
 use crate::spill_space::SpillFigures;
 
 mod aggregate;
@@ -155,6 +156,17 @@ impl GraceExec {
             metrics: ExecutionPlanMetricsSet::new(),
             engine_metrics: Arc::default(),
         }
+    }
+
+    /// The same, if it is a join with a condition on pairs, which is an error once `stop` is raised.
+    ///
+    /// # Errors
+    /// DataFusion's, when it rebuilds the join.
+    pub(crate) fn stoppable(&self, stop: &Stop) -> Result<Option<Self>> {
+        let Some(join) = self.operator.downcast_ref::<HashJoinExec>() else { return Ok(None) };
+        let Some(filter) = join.filter() else { return Ok(None) };
+        let join = join.builder().with_filter(Some(while_wanted(filter, stop))).build_exec()?;
+        Ok(Some(Self::new(join, self.memory_bytes, self.lane_count)))
     }
 
     /// What its lanes share, with the reservation of its share of memory.

@@ -8,7 +8,7 @@
 //! 1. [`stoppable_joins`] puts a [`StoppableJoinExec`] in the place of each join, just before the plan runs.
 //! 2. Between batches, the join yields its thread as scans do, and ends if it was [stopped](Stop).
 //! 3. A condition on pairs is evaluated for a batch of pairs at a time, and is an error once the join was stopped
-//!    ([`WhileWanted`]).
+//!    ([`while_wanted`]), also where a join runs [part by part](GraceExec).
 //! 4. On the host, a nested-loop join, or a hash join whose matches may give no rows, goes on on a thread of its own if
 //!    it works for long between batches ([`own_thread`]), so that the runtime's workers are free to stop it.
 //!
@@ -47,6 +47,7 @@ use datafusion_physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Plan
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::operators::filled_filter::FilledFilter;
+use crate::operators::grace_exec::GraceExec;
 use crate::operators::recursion_exec::RecursionExec;
 
 mod own_thread;
@@ -121,6 +122,12 @@ pub fn stoppable_joins(
     }
     let inputs = plan.children().into_iter().map(|input| stoppable_joins(input, stop, start));
     let plan = replace_children_if_necessary(Arc::clone(plan), inputs.collect::<Result<_>>()?)?;
+    if let Some(in_parts) = plan.downcast_ref::<GraceExec>() {
+        return match in_parts.stoppable(stop)? {
+            Some(stoppable) => Ok(Arc::new(stoppable)),
+            None => Ok(plan),
+        };
+    }
     let is_join =
         plan.is::<NestedLoopJoinExec>() || plan.is::<CrossJoinExec>() || plan.is::<HashJoinExec>();
     match is_join {
@@ -149,13 +156,7 @@ pub struct StoppableJoinExec {
 
 impl StoppableJoinExec {
     fn new(planned: Arc<dyn ExecutionPlan>, stop: Stop, start: Start) -> Result<Self> {
-        let while_wanted = |filter: &JoinFilter| {
-            JoinFilter::new(
-                WhileWanted::of(filter.expression(), &stop),
-                filter.column_indices().to_vec(),
-                Arc::clone(filter.schema()),
-            )
-        };
+        let while_wanted = |filter: &JoinFilter| while_wanted(filter, &stop);
         let (join, how) = if let Some(join) = planned.downcast_ref::<NestedLoopJoinExec>() {
             let filter = join.filter().map_or_else(|| while_wanted(&always()), while_wanted);
             let join = NestedLoopJoinExecBuilder::from(join).with_filter(Some(filter)).build()?;
@@ -178,6 +179,15 @@ impl StoppableJoinExec {
         };
         Ok(Self { planned, join, work, stop, start })
     }
+}
+
+/// `filter` as an error once `stop` is raised.
+pub(crate) fn while_wanted(filter: &JoinFilter, stop: &Stop) -> JoinFilter {
+    JoinFilter::new(
+        WhileWanted::of(filter.expression(), stop),
+        filter.column_indices().to_vec(),
+        Arc::clone(filter.schema()),
+    )
 }
 
 /// A condition that holds for all pairs.

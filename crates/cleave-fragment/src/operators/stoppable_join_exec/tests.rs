@@ -107,6 +107,29 @@ async fn joins_without_a_condition_end_too() {
     assert!(plan.execute(0, Arc::default()).unwrap().next().await.unwrap().is_err());
 }
 
+#[test]
+fn a_condition_of_a_join_that_spills_is_an_error_too() {
+    let stop = Stop::default();
+    let join = Arc::new(by_key(numbers(9), numbers(9), Some(always())));
+    let plan = GraceExec::wherever_it_helps(join, &TaskContext::default(), 1).unwrap();
+    assert!(plan.is::<GraceExec>());
+    let plan = stoppable_joins(&plan, &stop, Start::WhenPolled).unwrap();
+    let column = Arc::new(Int64Array::from_iter_values(0..3));
+    let batch = RecordBatch::try_new(numbers(0).schema(), vec![column]).unwrap();
+    let is_error = || {
+        let mut is_error = false;
+        let visited = plan.apply_expressions(&mut |expr| {
+            is_error |= expr.evaluate(&batch).is_err();
+            Ok(TreeNodeRecursion::Continue)
+        });
+        visited.unwrap();
+        is_error
+    };
+    assert!(!is_error());
+    stop.raise();
+    assert!(is_error());
+}
+
 /// The rows of `join`, which may have threads of its own.
 fn on_own_threads(join: Arc<dyn ExecutionPlan>) -> SendableRecordBatchStream {
     let plan = stoppable_joins(&join, &Stop::default(), Start::WhenPolled).unwrap();
