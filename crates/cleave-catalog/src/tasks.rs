@@ -3,8 +3,7 @@
 
 use std::any::Any;
 
-use cleave_fragment::result_memory::ResultMemory;
-use cleave_fragment::wanted;
+use cleave_fragment::result_memory::for_same_statement;
 use cleave_media::simulation;
 use datafusion_common::error::DataFusionError;
 use datafusion_common_runtime::{JoinSetTracer, SpawnedTask, set_join_set_tracer};
@@ -43,18 +42,14 @@ struct Carrier;
 
 impl JoinSetTracer for Carrier {
     fn trace_future(&self, work: BoxFuture<'static, Outcome>) -> BoxFuture<'static, Outcome> {
-        let work = wanted::carried(work);
-        match ResultMemory::current() {
-            Some(memory) => Box::pin(memory.over(work)),
-            None => work,
-        }
+        for_same_statement(work)
     }
 
     fn trace_block(
         &self,
         work: Box<dyn FnOnce() -> Outcome + Send>,
     ) -> Box<dyn FnOnce() -> Outcome + Send> {
-        // Reads and writes of spilled rows, which call no function.
+        // Reads and writes of spilled rows, which call no function. A join on a thread of its own is carried already.
         work
     }
 }
@@ -63,6 +58,8 @@ impl JoinSetTracer for Carrier {
 mod tests {
     use std::sync::Arc;
 
+    use cleave_fragment::result_memory::ResultMemory;
+    use cleave_fragment::wanted;
     use datafusion_execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
 
     use super::*;

@@ -24,6 +24,9 @@ use bytes::Bytes;
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion_expr::ColumnarValue;
+use futures::future::BoxFuture;
+
+use crate::wanted;
 
 /// Results of fewer bytes are not charged.
 pub const CHARGED_BYTES_MIN: usize = 64 << 10;
@@ -94,6 +97,19 @@ impl ResultMemory {
         let reservation = MemoryConsumer::new(function).register(&self.pool);
         reservation.try_grow(bytes)?;
         Ok(reservation)
+    }
+}
+
+/// `work` for the statement that runs here, wherever it runs: it charges the same memory, and stops once that is not
+/// [wanted] any more.
+pub fn for_same_statement<T>(work: BoxFuture<'static, T>) -> BoxFuture<'static, T>
+where
+    T: Send + 'static,
+{
+    let work = wanted::carried(work);
+    match ResultMemory::current() {
+        Some(memory) => Box::pin(memory.over(work)),
+        None => work,
     }
 }
 

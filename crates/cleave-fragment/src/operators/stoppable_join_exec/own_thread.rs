@@ -44,14 +44,12 @@ use datafusion_physical_plan::{
     DisplayAs, DisplayFormatType, EmptyRecordBatchStream, ExecutionPlan, ExecutionPlanProperties,
     PlanProperties,
 };
-use futures::future::BoxFuture;
 use futures::{Stream, StreamExt, stream};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::yield_now;
 
-use crate::result_memory::ResultMemory;
-use crate::wanted;
+use crate::result_memory::for_same_statement;
 
 /// An extension of a task: joins of its plan may have threads of their own. A device has a budget of cores instead.
 #[derive(Debug, Clone, Copy)]
@@ -428,11 +426,7 @@ fn on_thread(
             }
         }
     };
-    let making: BoxFuture<'static, ()> = wanted::carried(Box::pin(making));
-    let making: BoxFuture<'static, ()> = match ResultMemory::current() {
-        Some(memory) => Box::pin(memory.over(making)),
-        None => making,
-    };
+    let making = for_same_statement(Box::pin(making));
     builder.spawn_blocking(move || {
         runtime.block_on(making);
         Ok(())
