@@ -46,8 +46,8 @@ const IN_USE: &str = "55006";
 /// How long threads may take to end with the program.
 const SHUTDOWN: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Threads that compute for a server's clients, more than processors: a join without result rows yields its thread only
-/// after a long time, even after it was cancelled, and other statements must go on beside it.
+/// Threads that compute for a server's clients, more than processors: what works for long on rows that it holds, as a
+/// window or a sort, keeps its thread, even after it was cancelled, and other statements must go on beside it.
 fn serving_threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     processors.saturating_mul(4).max(8)
