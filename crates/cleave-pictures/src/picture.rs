@@ -145,7 +145,8 @@ impl Picture {
     }
 }
 
-/// `text` for XML: nothing in it is markup, and what XML does not have is a space.
+/// `text` for XML: nothing in it is markup, and what XML does not have is a space. A title has its lines; where a text
+/// is drawn, an end of a line is a space.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -156,6 +157,7 @@ pub(crate) fn escaped(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
             '\u{fffe}' | '\u{ffff}' => out.push(' '),
+            '\n' => out.push('\n'),
             letter if letter.is_control() => out.push(' '),
             letter => out.push(letter),
         }

@@ -70,7 +70,7 @@ fn a_fragment_is_a_part_below_a_link() {
         ">split h1, execution 3.40 ms<",
         ">rows 9,120, expected 3,010 (3.0x more), 0.00 ms<",
         "<title>Query plan: 3 operators, 1 on the host, 2 on device nas</title>",
-        "Scan of title: columns kind_id rows 9,120, expected 3,010 (3.0x more), 2.50 ms on device nas<",
+        "Scan of title: columns kind_id\nrows 9,120, expected 3,010 (3.0x more), 2.50 ms\non device nas<",
     ] {
         assert!(picture.contains(text), "{text} in {picture}");
     }
@@ -166,7 +166,7 @@ fn markup_in_names_stays_text() {
     let picture = drawn(&json!({ "Plan": node("host", name, &[]) }));
     check_markup(&picture);
     assert!(!picture.contains("<script") && picture.contains("&lt;script&gt;"), "{picture}");
-    assert_eq!(escaped("a\u{1}b\n<&>"), "a b &lt;&amp;&gt;");
+    assert_eq!(escaped("a\u{1}b\r\n<&>"), "a b \n&lt;&amp;&gt;");
 }
 
 #[test]
