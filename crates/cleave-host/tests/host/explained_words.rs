@@ -99,6 +99,7 @@ async fn json_has_the_shape_of_postgresql() {
         "\"Relation Name\":\"far\"",
         "\"Parent Relationship\":\"Outer\"",
         "\"Side\":\"device\",\"Device\":\"nas\"",
+        "\"Description\":\"Fragment: device nas",
         "\"Split\":\"h0\"",
         "\"Candidates\":[{\"split\":\"host\"",
     ] {

@@ -415,9 +415,13 @@ fn of_cut(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
         (false, true) => "Exchange",
         (false, false) => return None,
     };
+    let fragment = plan.downcast_ref::<FragmentExec>();
+    let has_several = fragment.is_some_and(|own| own.devices_and_homes().contains(", "));
     let mut detail = shown_detail(plan);
     for (named, words) in [
-        ("device=", "device "),
+        // The host runs all of it.
+        ("device=, on the host=", "on the host "),
+        ("device=", if has_several { "devices " } else { "device " }),
         ("devices=", "devices "),
         ("node=", "node "),
         ("on the host=", "on the host "),
