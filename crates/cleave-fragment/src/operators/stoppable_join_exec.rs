@@ -160,7 +160,7 @@ impl StoppableJoinExec {
         let (join, how) = if let Some(join) = planned.downcast_ref::<NestedLoopJoinExec>() {
             let filter = join.filter().map_or_else(|| while_wanted(&always()), while_wanted);
             let join = NestedLoopJoinExecBuilder::from(join).with_filter(Some(filter)).build()?;
-            (Arc::new(join) as Arc<dyn ExecutionPlan>, Some(How::AllPairs))
+            (Arc::new(join) as Arc<dyn ExecutionPlan>, Some(How::OF_ALL_PAIRS))
         } else if let Some(join) = planned.downcast_ref::<HashJoinExec>() {
             let filter = join.filter().map(while_wanted);
             let join = join.builder().with_filter(filter).build()?;

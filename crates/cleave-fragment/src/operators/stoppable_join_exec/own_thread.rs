@@ -6,16 +6,16 @@
 //! is to end, for its time limit, and for the statements of others. Other hash joins give a batch of rows after as many
 //! matches, and run as they are.
 //!
-//! 1. A [`WatchedSide`] above each side notes in [`Work`] what the join is about to do, or how long it took. Before a
-//!    partition of a nested-loop join compares more than [`PAIRS_MAX`] pairs, and after a batch on which a hash join
-//!    worked for longer than [`LONG`], it has the join wait once. It also does so when batches took that long together.
+//! 1. A [`WatchedSide`] above each side notes in [`Work`] how many rows come, and how long the join works on them.
+//!    After a batch on which it worked for longer than [`LONG`], and before one with too many pairs, it has the join
+//!    wait once. It also does so when batches took that long together.
 //! 2. [`Moving`], which gives the rows of the join, hands the join to a blocking thread when one batch took long or has
 //!    so many pairs, and reads on from a channel.
 //!
-//! The first batch of a hash join comes in pieces that grow, if the other side has many rows; so do those behind one
-//! that took long. Nobody knows how many matches a row has before it was looked up. One that gives rows of the right
-//! side without a match behind the others of their batch gets whole batches, and goes on elsewhere before one that may
-//! have many matches.
+//! How many pairs a nested-loop join compares is known before. How many matches a row has is not, before it was looked
+//! up: so the first batch of a hash join comes in pieces that grow, if the other side has many rows, and so do those
+//! behind one that took long. A hash join that gives rows of the right side without a match behind the others of their
+//! batch gets whole batches, and moves before one that may have many matches.
 //!
 //! Invariants: the join sees the same rows in the same order, and in the same batches where the order of its rows
 //! depends on these. Only a task that [says so](OwnThreads) watches and moves joins, and none in a simulation. A
@@ -55,11 +55,11 @@ use crate::result_memory::for_same_statement;
 #[derive(Debug, Clone, Copy)]
 pub struct OwnThreads;
 
-/// Pairs that a partition of a nested-loop join compares on a worker: some milliseconds.
+/// Pairs of a batch that a nested-loop join compares on a worker: some milliseconds, by a simple condition.
 const PAIRS_MAX: u64 = 1 << 22;
-/// A hash join that works on a batch for longer goes on elsewhere.
+/// A join that works on a batch for longer goes on elsewhere.
 const LONG: Duration = Duration::from_millis(50);
-/// Pairs that a hash join may find on a worker in the first rows that it looks up, if all of them match.
+/// Pairs that a hash join may find on a worker in the rows that it looks up first, if all of them match.
 const PAIRS_TRIED: u64 = 1 << 24;
 /// Fewest rows of a piece of a batch, unless the batch ends.
 const PIECE_ROWS_MIN: usize = 16;
@@ -70,29 +70,30 @@ const AHEAD: usize = 1;
 
 static THREADS: Semaphore = Semaphore::const_new(THREADS_MAX);
 
-/// What tells that a join works for long.
+/// How a join gets the batches of its right side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
-    /// It compares all pairs of rows, and their number is known before.
-    AllPairs,
-    /// It looks keys up, and the time that it took is known afterwards.
-    ByKey,
-    /// The same, where the order of its rows depends on the batches.
-    ByKeyInBatches,
+    /// As they are, since the order of its rows depends on them. One of more pairs is not looked at on a worker.
+    Whole(u64),
+    /// In pieces, while it is not known how long it takes.
+    Pieces,
 }
 
 impl How {
+    /// That of a nested-loop join.
+    pub(super) const OF_ALL_PAIRS: Self = Self::Whole(PAIRS_MAX);
+
     /// That of a hash join; None if it does not work for long, since each match gives a row.
     pub(super) fn of_hash_join(join: &HashJoinExec) -> Option<Self> {
         match join.join_type() {
-            JoinType::Inner | JoinType::Left => join.filter().map(|_| Self::ByKey),
-            JoinType::Right | JoinType::Full => join.filter().map(|_| Self::ByKeyInBatches),
+            JoinType::Inner | JoinType::Left => join.filter().map(|_| Self::Pieces),
+            JoinType::Right | JoinType::Full => join.filter().map(|_| Self::Whole(PAIRS_TRIED)),
             JoinType::LeftSemi
             | JoinType::LeftAnti
             | JoinType::LeftMark
             | JoinType::RightSemi
             | JoinType::RightAnti
-            | JoinType::RightMark => Some(Self::ByKey),
+            | JoinType::RightMark => Some(Self::Pieces),
         }
     }
 }
@@ -241,9 +242,8 @@ impl ExecutionPlan for WatchedSide {
             });
             return Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)));
         }
-        let (pairs, busy, given) = (0, Duration::ZERO, 0);
-        let right =
-            Right { rows, work, partition, pairs, busy, rest: None, piece_rows: None, given };
+        let (busy, given) = (Duration::ZERO, 0);
+        let right = Right { rows, work, partition, busy, rest: None, piece_rows: None, given };
         let rows = stream::unfold(right, |mut right| async move {
             let batch = right.next().await?;
             Some((batch, right))
@@ -257,9 +257,7 @@ struct Right {
     rows: SendableRecordBatchStream,
     work: Arc<Work>,
     partition: usize,
-    /// That a nested-loop join has compared since it last waited here.
-    pairs: u64,
-    /// How long a hash join has worked since then.
+    /// How long the join has worked since it last waited here.
     busy: Duration,
     /// What is left of a batch that comes in pieces.
     rest: Option<RecordBatch>,
@@ -272,8 +270,7 @@ struct Right {
 impl Right {
     /// What the join gets next. Where the join is to be moved, or to give way, it waits once.
     async fn next(&mut self) -> Option<Result<RecordBatch>> {
-        let is_by_key = self.work.how != How::AllPairs;
-        if is_by_key && self.has_worked() {
+        if self.has_worked() {
             yield_now().await;
         }
         let batch = match self.rest.take() {
@@ -283,40 +280,30 @@ impl Right {
                 Err(error) => return Some(Err(error)),
             },
         };
-        if self.become_many(batch.num_rows()) {
+        if self.has_many_pairs(batch.num_rows()) {
             self.work.note_long(self.partition);
             yield_now().await;
-        }
-        if !is_by_key {
-            return Some(Ok(batch));
         }
         let piece = self.piece_of(batch);
         self.work.begins(self.partition);
         Some(Ok(piece))
     }
 
-    /// Whether the join has, or may find, too many pairs for a worker with so many more rows.
-    fn become_many(&mut self, row_count: usize) -> bool {
-        let more = self.work.left.load(Ordering::Relaxed).saturating_mul(row_count as u64);
-        match self.work.how {
-            How::AllPairs => {
-                let pairs = self.pairs.saturating_add(more);
-                let become_many = pairs > PAIRS_MAX;
-                self.pairs = if become_many { 0 } else { pairs };
-                become_many
-            }
-            How::ByKey => false,
-            How::ByKeyInBatches => more > PAIRS_TRIED && !self.work.is_long(self.partition),
-        }
+    /// Whether the join is still on a worker, and is to leave it before so many rows.
+    fn has_many_pairs(&self, row_count: usize) -> bool {
+        let How::Whole(pairs_max) = self.work.how else { return false };
+        let left = self.work.left.load(Ordering::Relaxed);
+        let pairs = left.saturating_mul(row_count as u64);
+        pairs > pairs_max && !self.work.is_long(self.partition)
     }
 
-    /// Notes that a hash join has worked on the last piece: the next ones are smaller if it took long, and else larger.
+    /// Notes that the join has worked on the last piece: the next ones are smaller if it took long, and else larger.
     /// Returns whether it is to wait.
     fn has_worked(&mut self) -> bool {
         let Some(rows) = self.piece_rows else { return false };
         let took = self.work.took(self.partition);
         if took > LONG {
-            if self.work.how == How::ByKey {
+            if self.work.how == How::Pieces {
                 self.piece_rows = Some((rows.min(self.given) / 2).max(PIECE_ROWS_MIN));
             }
             self.work.note_long(self.partition);
@@ -335,10 +322,10 @@ impl Right {
     fn piece_of(&mut self, batch: RecordBatch) -> RecordBatch {
         let left = self.work.left.load(Ordering::Relaxed).max(1);
         let tried = || match self.work.how {
-            How::ByKey => {
+            How::Whole(_) => usize::MAX,
+            How::Pieces => {
                 usize::try_from(PAIRS_TRIED / left).unwrap_or(usize::MAX).max(PIECE_ROWS_MIN)
             }
-            How::AllPairs | How::ByKeyInBatches => usize::MAX,
         };
         let most = *self.piece_rows.get_or_insert_with(tried);
         self.given = batch.num_rows().min(most);
@@ -373,7 +360,7 @@ impl Stream for Moving {
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = self.get_mut();
-        if this.work.how != How::AllPairs && !this.is_moved {
+        if !this.is_moved {
             // The time between two of its batches is their reader's.
             this.work.begins(this.partition);
         }
