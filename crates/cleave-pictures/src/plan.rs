@@ -198,9 +198,11 @@ fn branches_of(node: &Value) -> Vec<Branch> {
     let cut = text_of(node, "Cut").map(|way| crossing(way, node));
     for branch in below.iter_mut().filter(|branch| branch.link.is_none()) {
         branch.link = match (&device, &branch.device) {
-            (None, Some(name)) => cut.clone().or_else(|| Some(format!("device {name}"))),
+            (None, Some(name)) => cut.clone().or_else(|| Some(part_name(name))),
             (Some(_), None) => Some("rows from the host".to_owned()),
-            (Some(own), Some(name)) if own != name => Some(format!("rows from {name}")),
+            (Some(own), Some(name)) if own != name => {
+                Some(format!("rows from {}", part_name(name)))
+            }
             _ => None,
         };
     }
@@ -311,6 +313,7 @@ fn text_of<'a>(node: &'a Value, key: &str) -> Option<&'a str> {
 /// What a part is called that the device `name` runs, or those of a list, or a node of them.
 fn part_name(name: &str) -> String {
     match name.strip_prefix("node=") {
+        Some(names) if names.contains(", ") => format!("nodes {names}"),
         Some(name) => format!("node {name}"),
         None if name.is_empty() => "device".to_owned(),
         None if name.contains(", ") => format!("devices {name}"),

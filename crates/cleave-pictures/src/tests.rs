@@ -113,6 +113,14 @@ fn a_fragment_alone_and_the_host_below_a_device_have_their_links() {
     for text in [">Result<", ">link to device nas, rows", ">rows from the host<"] {
         assert!(picture.contains(text), "{text} in {picture}");
     }
+    let mut gathered = node("device", "Final aggregate", &[]);
+    for (device, part) in
+        [("node=n1, n2", ">nodes n1, n2<"), ("node=n1", ">node n1<"), ("a, b", ">devices a, b<")]
+    {
+        gathered["Device"] = device.into();
+        let gathered = drawn(&json!({ "Plan": node("host", "Sort", &[gathered.clone()]) }));
+        assert!(gathered.contains(part), "{part} in {gathered}");
+    }
     // The whole picture, and the part below the device.
     assert_eq!(picture.matches("class=\"host-part\"").count(), 2);
     assert_eq!(picture.matches("class=\"link\"").count(), 2);
