@@ -20,7 +20,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema, SchemaRef};
 use cleave_catalog::error::{Error, Result};
@@ -235,12 +235,16 @@ pub fn cast_allowed(held: &DataType, column_type: &ColumnType) -> bool {
 /// [`Error::Value`] for one that does not fit.
 pub fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
     let target = column.column_type.arrow();
+    // Such a column has no values, and nothing that counts its NULLs.
+    if *values.data_type() == DataType::Null {
+        return Ok(new_null_array(&target, values.len()));
+    }
     let fault =
         |error: ValueError| Error::Value { column: column.name.clone(), source: Box::new(error) };
     let parsed = matches!(column.column_type, ColumnType::Interval | ColumnType::Uuid);
     let cast = if *values.data_type() == target {
         Arc::clone(values)
-    } else if parsed && !matches!(values.data_type(), DataType::Null | DataType::Interval(_)) {
+    } else if parsed && !matches!(values.data_type(), DataType::Interval(_)) {
         let text = ValueText::new(values)?;
         let mut builder = ColumnBuilder::new(&column.column_type, values.len());
         let mut value = String::new();

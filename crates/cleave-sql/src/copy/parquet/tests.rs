@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{
     ArrayRef, AsArray, DictionaryArray, Float64Array, Int32Array, Int64Array, LargeStringArray,
-    RecordBatch, StringArray, TimestampMillisecondArray,
+    NullArray, RecordBatch, StringArray, TimestampMillisecondArray,
 };
 use arrow::datatypes::SchemaRef;
 use cleave_catalog::error::{Error, Result};
@@ -74,6 +74,15 @@ fn texts(values: &[&str]) -> ArrayRef {
 
 fn longs(values: &[i64]) -> ArrayRef {
     Arc::new(Int64Array::from(values.to_vec()))
+}
+
+#[test]
+fn a_column_without_a_type_is_null() {
+    let nothing = || -> ArrayRef { Arc::new(NullArray::new(2)) };
+    let columns = vec![("id", longs(&[1, 2])), ("day", nothing()), ("key", nothing())];
+    let found = through(columns, "CREATE TABLE t (id bigint, day date, key uuid)", &[]).unwrap();
+    let nulls: Vec<usize> = found[0].columns().iter().map(|own| own.null_count()).collect();
+    assert_eq!(nulls, [0, 2, 2]);
 }
 
 #[test]
