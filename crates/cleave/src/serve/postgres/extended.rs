@@ -9,15 +9,16 @@
 //!
 //! A portal lives until Sync, or within a transaction block to its end. The columns of a statement without parameters
 //! may only be known when it runs (SHOW), and those of one whose parameters name files when it has their values:
-//! describing its portal then starts it.
+//! describing its portal then starts it. Drivers describe a statement once and read the rows of later runs by that: if
+//! these have other columns, a run that was not described is refused.
 //!
 //! Source: PostgreSQL's manual, "Extended Query".
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
-use cleave_host::statement::properties::Tag;
+use cleave_host::statement::properties::{Columns, Tag};
 use cleave_host::statement::type_tree::asks_for_types;
 use cleave_host::statement::{ParsedStatement, parse_script_in};
 use cleave_host::value::binary::Element;
@@ -48,6 +49,8 @@ pub(crate) enum Known {
         declared: Vec<u32>,
         /// Its command tag.
         tag: Tag,
+        /// The columns that the client was told last, if the values of parameters tell them.
+        told: Arc<Mutex<Vec<Column>>>,
     },
     /// One without parameters.
     Plain(Box<ParsedStatement>, String),
@@ -122,7 +125,7 @@ impl Connection {
                 self.begin_watch();
                 let prepared = self.session.prepare_statement(&name, parsed, &types);
                 self.watch.over(&mut self.wire, sql, Box::pin(prepared)).await?;
-                Known::Prepared { sql: sql.to_owned(), declared, tag }
+                Known::Prepared { sql: sql.to_owned(), declared, tag, told: Arc::default() }
             }
             Some(parsed) => Known::Plain(Box::new(parsed), sql.to_owned()),
         };
@@ -251,7 +254,8 @@ impl Connection {
     }
 
     async fn describe_statement(&mut self, name: &str) -> Result<(), Stop> {
-        let (parameters, schema): (Vec<u32>, _) = match &*self.known(name)? {
+        let known = self.known(name)?;
+        let (parameters, schema): (Vec<u32>, _) = match &*known {
             Known::Empty => (Vec::new(), None),
             Known::Prepared { sql, declared, .. } => {
                 let described = self.described(name, sql).await?;
@@ -268,6 +272,9 @@ impl Connection {
                 (oids.map_err(|error| Complaint::of(&error, sql))?, described.columns.clone())
             }
             Known::Plain(parsed, sql) => {
+                if self.is_told_late(&known, None).await? {
+                    return Err(Complaint::of(&untold(), sql).into());
+                }
                 self.begin_watch();
                 let columns = self.session.columns(parsed);
                 (Vec::new(), self.watch.over(&mut self.wire, sql, columns).await?)
@@ -303,7 +310,16 @@ impl Connection {
     }
 
     async fn describe_portal(&mut self, portal: &mut Portal) -> Result<(), Stop> {
-        if let (Known::Plain(parsed, sql), Phase::Bound) = (&*portal.known, &portal.state)
+        let is_bound = matches!(portal.state, Phase::Bound);
+        if is_bound && self.is_told_late(&portal.known, portal.described.as_deref()).await? {
+            self.begin_watch();
+            self.begin(portal).await?;
+            if let (Known::Prepared { told, .. }, Phase::Rows(rows)) =
+                (&*portal.known, &portal.state)
+            {
+                told.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&rows.columns);
+            }
+        } else if let (Known::Plain(parsed, sql), Phase::Bound) = (&*portal.known, &portal.state)
             && !block::is_border(&parsed.statement)
         {
             self.begin_watch();
@@ -312,17 +328,27 @@ impl Connection {
                 self.begin(portal).await?;
             }
         }
-        let is_told_late = portal.described.as_ref().is_some_and(|own| own.is_told_late);
-        if is_told_late && matches!(portal.state, Phase::Bound) {
-            self.begin_watch();
-            self.begin(portal).await?;
-        }
         let out = &mut self.wire.output;
         match &portal.state {
             Phase::Rows(rows) => reply::row_description(out, &rows.columns),
             _ => reply::bare(out, b'n'),
         }
         Ok(())
+    }
+
+    /// Whether the values of parameters, which name files, tell the columns of a statement, or of the prepared one that
+    /// it runs.
+    async fn is_told_late(
+        &mut self,
+        known: &Known,
+        described: Option<&Described>,
+    ) -> Result<bool, Stop> {
+        if let Known::Plain(parsed, sql) = known
+            && let Columns::OfPrepared(execute) = parsed.statement.properties().columns
+        {
+            return Ok(self.described(&execute.name, sql).await?.is_told_late);
+        }
+        Ok(described.is_some_and(|own| own.is_told_late))
     }
 
     fn take_portal(&mut self, name: &str) -> Result<Box<Portal>, Complaint> {
@@ -404,6 +430,7 @@ impl Connection {
         }
         if let Phase::Bound = portal.state {
             self.begin(portal).await?;
+            check_told(portal)?;
         }
         let (tag, sql) = match &*portal.known {
             Known::Plain(parsed, sql) => (parsed.statement.properties().tag, sql.as_str()),
@@ -485,6 +512,23 @@ fn untold() -> Error {
             .to_owned(),
         hint: Some("describe the portal, once they are bound".to_owned()),
         position: None,
+    }
+}
+
+/// Refuses a run that was not described, if its columns are not those that the client was told of an earlier one: it
+/// would read the rows by these.
+fn check_told(portal: &Portal) -> Result<(), Complaint> {
+    let (Known::Prepared { told, .. }, Phase::Rows(rows)) = (&*portal.known, &portal.state) else {
+        return Ok(());
+    };
+    let told = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let is_same =
+        |(told, now): (&Column, &Column)| told.name == now.name && told.wire_type == now.wire_type;
+    let are_same = told.len() == rows.columns.len() && told.iter().zip(&rows.columns).all(is_same);
+    match told.is_empty() || are_same {
+        true => Ok(()),
+        false => Err(Complaint::error("0A000", "cached plan must not change result type")
+            .hint("the file has other columns than that of an earlier run; describe the portal")),
     }
 }
 

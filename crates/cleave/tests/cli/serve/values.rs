@@ -155,6 +155,31 @@ fn a_parameter_may_name_a_file() {
         "{:?}",
         answer.error
     );
+    // Rows of another file are not read by the columns that an earlier run was told.
+    let days = folder.path().join("days.csv").display().to_string();
+    std::fs::write(&days, "id,day\n2,2024-01-31\n").unwrap();
+    let all = parse("SELECT * FROM read_csv($1)");
+    let run = |client: &mut Client, before: &[u8], file: &str, is_described: bool| {
+        let mut sent = [before, &bind("", &[file])].concat();
+        if is_described {
+            sent.extend(message('D', b"P\0"));
+        }
+        sent.extend([execute("", 0), message('S', b"")].concat());
+        client.stream.write_all(&sent).unwrap();
+        client.answer()
+    };
+    assert_eq!(run(&mut client, &all, &named, true).rows.len(), 2);
+    assert_eq!(run(&mut client, &[], &named, false).rows.len(), 2);
+    let refused = run(&mut client, &[], &days, false);
+    assert_eq!((field(&refused.error, 'C'), refused.rows.len()), ("0A000", 0));
+    assert_eq!(run(&mut client, &[], &days, true).rows.len(), 1);
+    assert_eq!(field(&run(&mut client, &[], &named, false).error, 'C'), "0A000");
+    // EXECUTE of such a statement tells its columns too.
+    client.query("PREPARE late AS SELECT * FROM read_csv($1)");
+    let mut sent = [parse(&format!("EXECUTE late ('{days}')")), bind("", &[])].concat();
+    sent.extend([message('D', b"P\0"), execute("", 0), message('S', b"")].concat());
+    client.stream.write_all(&sent).unwrap();
+    assert_eq!(client.kinds(), "12TDCZ");
     // A file that is not there fails the statement alone.
     let missing = [parse(sql), bind("", &["none.csv", "1"]), message('D', b"P\0")].concat();
     client.stream.write_all(&[missing, execute("", 0), message('S', b"")].concat()).unwrap();
