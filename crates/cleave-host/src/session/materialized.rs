@@ -197,6 +197,8 @@ pub(super) async fn refresh(session: &mut Session, refresh: &Refresh) -> Result<
     }
     let plain = query.as_view(TableSchema::clone(&schema));
     let settings = as_owner(session, &definition.edit.next, &plain)?;
+    // A view that it reads may have been replaced by one of files.
+    views::check_none_outside(&select::files_below(&plain, &definition.edit.next)?, false)?;
     // What it reads keeps its names until the commit.
     let below = definition.edit.next.schemas_of(&plain);
     views::hold(session, &definition, &below).await?;

@@ -220,6 +220,18 @@ async fn a_view_of_files_keeps_its_columns_and_reads_what_is_there() {
     // Nor is a file written that a view reads.
     let copy = format!("COPY (SELECT count(*) FROM x) TO {file}");
     assert_eq!(refused(&mut session, &copy).await.sqlstate(), "0A000");
+    // What reads a view reads files too, once that is replaced by one of files.
+    let made = "CREATE VIEW y AS SELECT 1::bigint AS id, 'a'::text AS title; \
+                CREATE VIEW z AS SELECT title FROM y; \
+                CREATE MATERIALIZED VIEW m AS SELECT title FROM z; \
+                CREATE OR REPLACE VIEW y AS SELECT id, title FROM v";
+    run(&mut session, made).await;
+    let copy = format!("COPY (SELECT title FROM z) TO {file}");
+    for statement in [copy.as_str(), "REFRESH MATERIALIZED VIEW m"] {
+        let error = refused(&mut session, statement).await;
+        assert_eq!(error.sqlstate(), "0A000", "{statement}: {error}");
+    }
+    run(&mut session, "DROP MATERIALIZED VIEW m; DROP VIEW z; DROP VIEW y").await;
     let definition = row(&mut session, "SELECT pg_get_viewdef('w'::regclass)").await;
     assert!(
         definition.contains("read_csv('") && definition.contains("header => true"),

@@ -140,7 +140,7 @@ use shared_rows::SharedRows;
 use stages::{Stage, Staging};
 pub use upkeep::{Combined, Upkeep, upkeep};
 pub use used_columns::{is_whole, uses_column};
-pub use views::files_read;
+pub use views::{files_below, files_read};
 use with_parts::{BoundPart, OptimisedPart, PartRows};
 
 /// A join that several places of a statement make is kept if it is expected to have at most so many bytes: more take

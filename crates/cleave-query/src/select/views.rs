@@ -5,6 +5,7 @@
 //! when the view was made, so a `*` in it still means the columns of then.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -70,7 +71,7 @@ pub(super) fn note_tables(
         return Ok(());
     };
     check_usable(state, view)?;
-    note_files(state, view, outside)?;
+    outside.extend(files_below(view, state)?);
     tables.push(Arc::clone(&view.schema));
     tables.extend(state.schemas_of(view));
     Ok(())
@@ -90,24 +91,33 @@ pub fn files_read(
         ControlFlow::Continue(())
     });
     for view in named.iter().filter_map(|name| state.view(name)) {
-        note_files(state, view, &mut files)?;
+        files.extend(files_below(view, state)?);
     }
     Ok(files)
 }
 
-/// Adds the relations of files that `view` reads, also by way of other views.
-fn note_files(
-    state: &CatalogState,
+/// The relations of files that `view` reads, also by way of other views of `state`.
+///
+/// # Errors
+/// Those of reading the query of a view.
+pub fn files_below(
     view: &ViewState,
-    files: &mut Vec<String>,
-) -> cleave_catalog::error::Result<()> {
-    files.extend(files_of(view)?);
-    for schema in state.schemas_of(view) {
-        if let Some(MadeOf::View(below)) = state.made_of(view, &schema.name) {
-            files.extend(files_of(below)?);
+    state: &CatalogState,
+) -> cleave_catalog::error::Result<Vec<String>> {
+    let (mut files, mut left, mut seen) = (Vec::new(), vec![view], BTreeSet::new());
+    // A view that was replaced may read others than those above it depend on.
+    while let Some(view) = left.pop() {
+        if !seen.insert(view.schema.table_id) {
+            continue;
+        }
+        files.extend(files_of(view)?);
+        for schema in state.schemas_of(view) {
+            if let Some(MadeOf::View(below)) = state.made_of(view, &schema.name) {
+                left.push(below);
+            }
         }
     }
-    Ok(())
+    Ok(files)
 }
 
 /// The relations of files that the query of `view` names itself.
