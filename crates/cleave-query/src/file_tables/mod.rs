@@ -102,7 +102,7 @@ impl FileTable {
                 (files.fields(), Source::Csv(Arc::new(files)))
             }
             FileFormat::Parquet => {
-                let files = ParquetFiles::open(&paths, call.by_name, memory)?;
+                let files = ParquetFiles::open(&paths, call.by_name, memory, watch)?;
                 (files.fields(), Source::Parquet(Arc::new(files)))
             }
         };

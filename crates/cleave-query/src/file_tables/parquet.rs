@@ -21,7 +21,7 @@ use datafusion::error::DataFusionError;
 use futures::TryStreamExt;
 use futures::stream::{self, BoxStream, StreamExt};
 
-use super::shown;
+use super::{Watch, shown};
 
 /// Rows that are read on another thread before they are handed over: batches are small, so that what is made of one
 /// stays near the processor, and each step to a thread costs as much as many rows.
@@ -66,10 +66,19 @@ pub(super) struct Group {
 
 impl ParquetFiles {
     /// Opens `paths`; `by_name`: columns that one lacks are NULL in its rows.
-    pub(super) fn open(paths: &[PathBuf], by_name: bool, memory: InputMemory) -> Result<Self> {
+    ///
+    /// # Errors
+    /// Those of reading them, and that of `watch`.
+    pub(super) fn open(
+        paths: &[PathBuf],
+        by_name: bool,
+        memory: InputMemory,
+        watch: Watch,
+    ) -> Result<Self> {
         let mut files: Vec<OneFile> = Vec::with_capacity(paths.len());
         let (mut columns, mut bytes): (Vec<FileColumn>, u64) = (Vec::new(), 0);
         for path in paths {
+            watch()?;
             let file = ParquetFile::open(path)?;
             bytes = bytes.saturating_add(file.memory_bytes());
             if bytes > memory.pages_bytes {
