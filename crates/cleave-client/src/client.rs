@@ -473,10 +473,27 @@ fn may_name_files(sql: &str) -> bool {
     let sql = sql.to_ascii_lowercase();
     ["read_csv", "read_parquet"].into_iter().any(|function| {
         sql.match_indices(function).any(|(place, _)| {
-            let call = sql.get(place..).unwrap_or_default();
-            call.split(')').next().is_some_and(|call| call.contains('$'))
+            let behind = sql.get(place + function.len()..).unwrap_or_default();
+            behind.trim_start().strip_prefix('(').is_some_and(begins_with_parameter)
         })
     })
+}
+
+/// Whether there is a parameter among the arguments that `text` begins with. Names of files may have any signs.
+fn begins_with_parameter(text: &str) -> bool {
+    let (mut depth, mut in_name) = (1_usize, false);
+    for sign in text.bytes() {
+        match sign {
+            b'\'' => in_name = !in_name,
+            _ if in_name => {}
+            b'$' => return true,
+            b'(' => depth += 1,
+            b')' if depth == 1 => return false,
+            b')' => depth -= 1,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// Whether a statement begins with COPY.
@@ -503,7 +520,10 @@ mod tests {
     fn parameters_that_name_files_are_seen() {
         assert!(may_name_files("SELECT * FROM Read_CSV (ARRAY['a', $1])"));
         assert!(may_name_files("SELECT * FROM read_csv('a') JOIN read_parquet($1) USING (id)"));
+        assert!(may_name_files("SELECT * FROM read_csv(ARRAY['a (1)', $1])"));
         assert!(!may_name_files("SELECT * FROM read_csv('a') WHERE id > $1"));
+        assert!(!may_name_files("SELECT * FROM read_csv('a$1') WHERE id > $1"));
+        assert!(!may_name_files("SELECT read_csv FROM t WHERE f($1)"));
     }
 
     #[test]
