@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
-use arrow::datatypes::Fields;
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
 use bytes::Bytes;
 use cleave_catalog::error::{Error, Result};
 use datafusion::error::DataFusionError;
@@ -33,10 +33,11 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder,
 };
-use parquet::basic::Encoding;
+use parquet::basic::{Encoding, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{ChunkReader, Length};
+use parquet::schema::types::TypePtr;
 
 use super::page_sizes::{PageFault, is_structure, rows_per_batch};
 use crate::copy::memory::InputMemory;
@@ -127,8 +128,8 @@ impl ParquetFile {
         // panics if it is damaged.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let placed = Placed(file);
-        let metadata = guarded(path, || ArrowReaderMetadata::load(&placed, options))?
-            .map_err(|error| damaged(path, &error))?;
+        let load = || in_microseconds(ArrowReaderMetadata::load(&placed, options)?);
+        let metadata = guarded(path, load)?.map_err(|error| damaged(path, &error))?;
         Ok(Self { path: path.to_owned(), identity, metadata })
     }
 
@@ -422,6 +423,32 @@ fn has_whole_metadata(file: &File, bytes: u64) -> std::io::Result<bool> {
     let mut metadata = vec![0; length];
     file.read_exact_at(&mut metadata, start)?;
     Ok(is_structure(&metadata))
+}
+
+/// The same with timestamps of 96 bits in microseconds, as SQL has them: nanoseconds, which the crate takes unless it
+/// is told, end in the year 2262, and it wraps later ones.
+fn in_microseconds(
+    read: ArrowReaderMetadata,
+) -> std::result::Result<ArrowReaderMetadata, ParquetError> {
+    let nanoseconds = DataType::Timestamp(TimeUnit::Nanosecond, None);
+    let roots = read.parquet_schema().root_schema().get_fields();
+    let is_wide = |(root, field): (&TypePtr, &FieldRef)| {
+        *field.data_type() == nanoseconds
+            && root.is_primitive()
+            && root.get_physical_type() == PhysicalType::INT96
+    };
+    let fields = read.schema().fields();
+    if !roots.iter().zip(fields).any(is_wide) {
+        return Ok(read);
+    }
+    let microseconds = DataType::Timestamp(TimeUnit::Microsecond, None);
+    let fields = roots.iter().zip(fields).map(|(root, field)| match is_wide((root, field)) {
+        true => Arc::new(Field::clone(field).with_data_type(microseconds.clone())),
+        false => Arc::clone(field),
+    });
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(schema);
+    ArrowReaderMetadata::try_new(Arc::clone(read.metadata()), options)
 }
 
 fn wrong(path: &Path, message: String) -> Error {

@@ -8,9 +8,12 @@ use arrow::array::{
     ArrayRef, AsArray, DictionaryArray, Float64Array, Int32Array, Int64Array, LargeStringArray,
     NullArray, RecordBatch, StringArray, TimestampMillisecondArray,
 };
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{SchemaRef, TimestampMicrosecondType};
 use cleave_catalog::error::{Error, Result};
 use cleave_store::TableSchema;
+use parquet::data_type::{Int96, Int96Type};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 
 use super::{ParquetReader, ParquetWriter};
 use crate::copy::columns::InputColumns;
@@ -79,10 +82,32 @@ fn longs(values: &[i64]) -> ArrayRef {
 #[test]
 fn a_column_without_a_type_is_null() {
     let nothing = || -> ArrayRef { Arc::new(NullArray::new(2)) };
-    let columns = vec![("id", longs(&[1, 2])), ("day", nothing()), ("key", nothing())];
-    let found = through(columns, "CREATE TABLE t (id bigint, day date, key uuid)", &[]).unwrap();
+    let columns = vec![("id", longs(&[1, 2])), ("day", nothing()), ("code", nothing())];
+    let found = through(columns, "CREATE TABLE t (id bigint, day date, code uuid)", &[]).unwrap();
     let nulls: Vec<usize> = found[0].columns().iter().map(|own| own.null_count()).collect();
     assert_eq!(nulls, [0, 2, 2]);
+}
+
+#[test]
+fn timestamps_of_96_bits_may_lie_far_ahead() {
+    let scratch = scratch();
+    let schema = Arc::new(parse_message_type("message m { REQUIRED INT96 moment; }").unwrap());
+    let file = File::create(&scratch.path).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    // No nanoseconds, and the Julian day of 9999-12-31.
+    let mut value = Int96::new();
+    value.set_data(0, 0, 5_373_484);
+    column.typed::<Int96Type>().write_batch(&[value], None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+    let table = created("CREATE TABLE t (moment timestamp)");
+    let read = ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default()).unwrap();
+    let batches = read.collect::<Result<Vec<_>>>().unwrap();
+    let times = batches[0].column(0).as_primitive::<TimestampMicrosecondType>();
+    assert_eq!(times.value(0), 253_402_214_400_000_000);
 }
 
 #[test]
