@@ -9,8 +9,8 @@
 //!
 //! A portal lives until Sync, or within a transaction block to its end. The columns of a statement without parameters
 //! may only be known when it runs (SHOW), and those of one whose parameters name files when it has their values:
-//! describing its portal then starts it. Drivers describe a statement once and read the rows of later runs by that: if
-//! these have other columns, a run that was not described is refused.
+//! describing its portal then starts it. Drivers describe a statement once and read the rows of later runs by that: a
+//! run that has other columns, since a table or file has changed, is refused unless it is described itself ([`Told`]).
 //!
 //! Source: PostgreSQL's manual, "Extended Query".
 
@@ -49,12 +49,16 @@ pub(crate) enum Known {
         declared: Vec<u32>,
         /// Its command tag.
         tag: Tag,
-        /// The columns that the client was told last, if the values of parameters tell them.
-        told: Arc<Mutex<Vec<Column>>>,
+        /// The columns that the client was told last.
+        told: Arc<Told>,
     },
     /// One without parameters.
     Plain(Box<ParsedStatement>, String),
 }
+
+/// The columns of a statement that a client was told last; None: it has not asked, or there are none.
+#[derive(Debug, Default)]
+pub(crate) struct Told(Mutex<Option<SchemaRef>>);
 
 /// A statement with its values, which may have started.
 pub(crate) struct Portal {
@@ -254,10 +258,9 @@ impl Connection {
     }
 
     async fn describe_statement(&mut self, name: &str) -> Result<(), Stop> {
-        let known = self.known(name)?;
-        let (parameters, schema): (Vec<u32>, _) = match &*known {
+        let (parameters, schema): (Vec<u32>, _) = match &*self.known(name)? {
             Known::Empty => (Vec::new(), None),
-            Known::Prepared { sql, declared, .. } => {
+            Known::Prepared { sql, declared, told: last, .. } => {
                 let described = self.described(name, sql).await?;
                 let declared = declared.iter().copied().chain(std::iter::repeat(0));
                 let told = described.parameters.iter().zip(declared).enumerate();
@@ -268,13 +271,11 @@ impl Connection {
                 if described.is_told_late {
                     return Err(Complaint::of(&untold(), sql).into());
                 }
+                last.put(described.columns.as_ref());
                 let oids = oids.collect::<Result<_, _>>();
                 (oids.map_err(|error| Complaint::of(&error, sql))?, described.columns.clone())
             }
             Known::Plain(parsed, sql) => {
-                if self.is_told_late(&known, None).await? {
-                    return Err(Complaint::of(&untold(), sql).into());
-                }
                 self.begin_watch();
                 let columns = self.session.columns(parsed);
                 (Vec::new(), self.watch.over(&mut self.wire, sql, columns).await?)
@@ -298,6 +299,9 @@ impl Connection {
         if described.is_told_late {
             return false;
         }
+        if let Known::Prepared { told, .. } = &*portal.known {
+            told.put(described.columns.as_ref());
+        }
         let out = &mut self.wire.output;
         match &described.columns {
             Some(schema) => {
@@ -317,7 +321,7 @@ impl Connection {
             if let (Known::Prepared { told, .. }, Phase::Rows(rows)) =
                 (&*portal.known, &portal.state)
             {
-                told.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&rows.columns);
+                told.put(Some(&rows.rows.schema()));
             }
         } else if let (Known::Plain(parsed, sql), Phase::Bound) = (&*portal.known, &portal.state)
             && !block::is_border(&parsed.statement)
@@ -429,8 +433,21 @@ impl Connection {
             self.listed.begins(sql);
         }
         if let Phase::Bound = portal.state {
+            // What changes rows has done so once it has begun.
+            if portal.told.is_empty()
+                && let Known::Prepared { told, .. } = &*portal.known
+                && let Some(columns) =
+                    portal.described.as_ref().and_then(|own| own.columns.as_ref())
+            {
+                told.check(columns)?;
+            }
             self.begin(portal).await?;
-            check_told(portal)?;
+            if let (Known::Prepared { told, .. }, Phase::Rows(rows)) =
+                (&*portal.known, &portal.state)
+                && portal.described.as_ref().is_some_and(|own| own.is_told_late)
+            {
+                told.check(&rows.rows.schema())?;
+            }
         }
         let (tag, sql) = match &*portal.known {
             Known::Plain(parsed, sql) => (parsed.statement.properties().tag, sql.as_str()),
@@ -505,6 +522,31 @@ impl Connection {
     }
 }
 
+impl Told {
+    fn put(&self, columns: Option<&SchemaRef>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = columns.cloned();
+    }
+
+    /// Refuses a run that was not described, if it has other columns than the client was told: it would read the rows
+    /// by these.
+    fn check(&self, now: &SchemaRef) -> Result<(), Complaint> {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_same = |(told, now): (&FieldRef, &FieldRef)| {
+            let of = |field: &FieldRef| WireType::of_arrow(field.data_type());
+            told.name() == now.name() && of(told) == of(now)
+        };
+        let are_same = |told: SchemaRef| {
+            let (told, now) = (told.fields(), now.fields());
+            told.len() == now.len() && told.iter().zip(now).all(is_same)
+        };
+        match told.is_none_or(|told| Arc::ptr_eq(&told, now) || are_same(told)) {
+            true => Ok(()),
+            false => Err(Complaint::error("0A000", "cached plan must not change result type")
+                .hint("describe the statement or its portal again, or prepare it anew")),
+        }
+    }
+}
+
 /// The refusal to tell columns that depend on values.
 fn untold() -> Error {
     Error::Unsupported {
@@ -512,23 +554,6 @@ fn untold() -> Error {
             .to_owned(),
         hint: Some("describe the portal, once they are bound".to_owned()),
         position: None,
-    }
-}
-
-/// Refuses a run that was not described, if its columns are not those that the client was told of an earlier one: it
-/// would read the rows by these.
-fn check_told(portal: &Portal) -> Result<(), Complaint> {
-    let (Known::Prepared { told, .. }, Phase::Rows(rows)) = (&*portal.known, &portal.state) else {
-        return Ok(());
-    };
-    let told = told.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let is_same =
-        |(told, now): (&Column, &Column)| told.name == now.name && told.wire_type == now.wire_type;
-    let are_same = told.len() == rows.columns.len() && told.iter().zip(&rows.columns).all(is_same);
-    match told.is_empty() || are_same {
-        true => Ok(()),
-        false => Err(Complaint::error("0A000", "cached plan must not change result type")
-            .hint("the file has other columns than that of an earlier run; describe the portal")),
     }
 }
 

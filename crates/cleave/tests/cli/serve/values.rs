@@ -174,6 +174,26 @@ fn a_parameter_may_name_a_file() {
     assert_eq!((field(&refused.error, 'C'), refused.rows.len()), ("0A000", 0));
     assert_eq!(run(&mut client, &[], &days, true).rows.len(), 1);
     assert_eq!(field(&run(&mut client, &[], &named, false).error, 'C'), "0A000");
+    // Nor are those of a table or a file that has changed.
+    client.query("CREATE TABLE changing (id int)");
+    let of_file = format!("SELECT * FROM '{days}'");
+    for (name, sql) in [("t", "SELECT * FROM changing"), ("f", of_file.as_str())] {
+        let mut sent = message('P', format!("{name}\0{sql}\0\0\0").as_bytes());
+        sent.extend(message('D', format!("S{name}\0").as_bytes()));
+        client.stream.write_all(&[sent, message('S', b"")].concat()).unwrap();
+        assert_eq!(client.kinds(), "1tTZ", "{sql}");
+        if name == "t" {
+            client.query("ALTER TABLE changing ADD COLUMN note text");
+        } else {
+            std::fs::write(&days, "id,day,note\n2,2024-01-31,x\n").unwrap();
+        }
+        let bound = message('B', format!("\0{name}\0\0\0\0\0\0\0").as_bytes());
+        for (next, kinds) in [(execute("", 0), "2EZ"), (message('D', b"P\0"), "2TZ")] {
+            let sent = [bound.clone(), next, message('S', b"")].concat();
+            client.stream.write_all(&sent).unwrap();
+            assert_eq!(client.kinds(), kinds, "{sql}");
+        }
+    }
     // EXECUTE of such a statement tells its columns too.
     client.query("PREPARE late AS SELECT * FROM read_csv($1)");
     let mut sent = [parse(&format!("EXECUTE late ('{days}')")), bind("", &[])].concat();
