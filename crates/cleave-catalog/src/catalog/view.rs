@@ -19,7 +19,7 @@ pub struct ViewState {
     pub query: String,
     /// Names of the columns in the query, in their order.
     pub sources: Vec<String>,
-    /// Ids of all tables and views that it depends on, directly or through other views.
+    /// Ids of all tables and views that it depends on, directly or through other views, as they were when it was made.
     pub depends: Vec<u32>,
 }
 
@@ -131,19 +131,37 @@ impl CatalogState {
         self.base()?.made_of(view, name)
     }
 
-    /// The schemas of all tables and views that `view` depends on.
+    /// The ids `depends`, and what the views among them depend on: one that was replaced may read others than those
+    /// above it were made of.
+    pub fn all_below(&self, depends: &[u32]) -> BTreeSet<u32> {
+        let mut all: BTreeSet<u32> = depends.iter().copied().collect();
+        loop {
+            let states = std::iter::successors(Some(self), |state| state.base());
+            let views = states.flat_map(Self::views);
+            let below = views.filter(|view| all.contains(&view.schema.table_id));
+            let below = below.flat_map(|view| view.depends.iter().copied());
+            let more: Vec<u32> = below.filter(|id| !all.contains(id)).collect();
+            if more.is_empty() {
+                return all;
+            }
+            all.extend(more);
+        }
+    }
+
+    /// The schemas of all tables and views that `view` depends on, also those that a replaced view below it reads.
     pub fn schemas_of(&self, view: &ViewState) -> Vec<Arc<TableSchema>> {
-        let mut found: Vec<Arc<TableSchema>> = Vec::with_capacity(view.depends.len());
+        let depends = self.all_below(&view.depends);
+        let mut found: Vec<Arc<TableSchema>> = Vec::with_capacity(depends.len());
         let mut state = Some(self);
         while let Some(known) = state {
             let views = known.views().map(|view| &view.schema);
             for schema in known.tables().map(|table| &table.schema).chain(views) {
                 let id = schema.table_id;
-                if view.depends.contains(&id) && found.iter().all(|known| known.table_id != id) {
+                if depends.contains(&id) && found.iter().all(|known| known.table_id != id) {
                     found.push(Arc::clone(schema));
                 }
             }
-            state = known.base().filter(|_| found.len() < view.depends.len());
+            state = known.base().filter(|_| found.len() < depends.len());
         }
         found
     }

@@ -162,7 +162,7 @@ pub(super) async fn wait_for_tables(session: &mut Session, query: &ast::Query) -
     });
     let state = session.names();
     let views = names.iter().filter_map(|name| state.view(name));
-    let below: BTreeSet<u32> = views.flat_map(|view| view.depends.iter().copied()).collect();
+    let below: BTreeSet<u32> = views.flat_map(|view| state.all_below(&view.depends)).collect();
     let is_read = |table: &&Arc<TableState>| {
         names.contains(&table.schema.name) || below.contains(&table.schema.table_id)
     };

@@ -205,7 +205,8 @@ fn can_be_listed(column_type: ColumnType) -> bool {
 /// Whether the views below `query` are the same ones in both catalog versions.
 fn has_same_views(query: &Materialized, then: &CatalogState, now: &CatalogState) -> bool {
     let below = |state: &CatalogState| {
-        let views = state.views().filter(|view| query.depends.contains(&view.schema.table_id));
+        let all = state.all_below(&query.depends);
+        let views = state.views().filter(|view| all.contains(&view.schema.table_id));
         views.map(Arc::clone).collect::<Vec<_>>()
     };
     below(then) == below(now)

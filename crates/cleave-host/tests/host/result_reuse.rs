@@ -28,6 +28,26 @@ async fn table() -> (tempfile::TempDir, std::sync::Arc<cleave_host::Database>, S
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_depends_on_what_a_replaced_view_reads() {
+    let (_directory, _database, mut session) = table().await;
+    run(
+        &mut session,
+        "CREATE TABLE u AS SELECT i AS v FROM generate_series(1, 20000) s (i);
+         CREATE VIEW below AS SELECT v FROM t;
+         CREATE VIEW above AS SELECT v FROM below;
+         CREATE OR REPLACE VIEW below AS SELECT v FROM u",
+    )
+    .await;
+    let query = "SELECT count(*), sum(v) FROM above";
+    for _ in 0..3 {
+        assert_eq!(row(&mut session, query).await, "20000,200010000");
+    }
+    assert!(is_held(&mut session, query).await);
+    run(&mut session, "INSERT INTO u VALUES (1)").await;
+    assert_eq!(row(&mut session, query).await, "20001,200010001");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_result_is_given_until_its_tables_have_other_rows() {
     let (_directory, database, mut session) = table().await;
     let mut other = database.session();

@@ -5,12 +5,11 @@
 //! when the view was made, so a `*` in it still means the columns of then.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use cleave_catalog::catalog::CatalogState;
-use cleave_catalog::catalog::view::{MadeOf, ViewState};
+use cleave_catalog::catalog::view::ViewState;
 use cleave_catalog::identifiers::SCHEMA;
 use cleave_sql::dialect::{lower_syntax, sql_type};
 use cleave_sql::statement::catalog_syntax;
@@ -104,17 +103,12 @@ pub fn files_below(
     view: &ViewState,
     state: &CatalogState,
 ) -> cleave_catalog::error::Result<Vec<String>> {
-    let (mut files, mut left, mut seen) = (Vec::new(), vec![view], BTreeSet::new());
-    // A view that was replaced may read others than those above it depend on.
-    while let Some(view) = left.pop() {
-        if !seen.insert(view.schema.table_id) {
-            continue;
-        }
-        files.extend(files_of(view)?);
-        for schema in state.schemas_of(view) {
-            if let Some(MadeOf::View(below)) = state.made_of(view, &schema.name) {
-                left.push(below);
-            }
+    let mut files = files_of(view)?;
+    let below = state.all_below(&view.depends);
+    let states = std::iter::successors(Some(state), |state| state.base());
+    for known in states.flat_map(CatalogState::views) {
+        if below.contains(&known.schema.table_id) {
+            files.extend(files_of(known)?);
         }
     }
     Ok(files)
@@ -123,7 +117,7 @@ pub fn files_below(
 /// The relations of files that the query of `view` names itself.
 fn files_of(view: &ViewState) -> cleave_catalog::error::Result<Vec<String>> {
     match may_call(&view.query) {
-        true => Ok(files_in(&parse_query(view.query.clone())?)),
+        true => Ok(files_in(&*parse_query(view.query.clone())?)),
         false => Ok(Vec::new()),
     }
 }
