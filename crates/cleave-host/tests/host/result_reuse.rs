@@ -32,7 +32,7 @@ async fn a_result_depends_on_what_a_replaced_view_reads() {
     let (_directory, _database, mut session) = table().await;
     run(
         &mut session,
-        "CREATE TABLE u AS SELECT i AS v FROM generate_series(1, 20000) s (i);
+        "CREATE TABLE u AS SELECT i::int AS v FROM generate_series(1, 20000) s (i);
          CREATE VIEW below AS SELECT v FROM t;
          CREATE VIEW above AS SELECT v FROM below;
          CREATE OR REPLACE VIEW below AS SELECT v FROM u",
@@ -45,6 +45,12 @@ async fn a_result_depends_on_what_a_replaced_view_reads() {
     assert!(is_held(&mut session, query).await);
     run(&mut session, "INSERT INTO u VALUES (1)").await;
     assert_eq!(row(&mut session, query).await, "20001,200010001");
+    // Nor is a view made of itself by way of them.
+    let made =
+        "CREATE VIEW low AS SELECT v FROM u; CREATE OR REPLACE VIEW below AS SELECT v FROM low";
+    run(&mut session, made).await;
+    let error = refused(&mut session, "CREATE OR REPLACE VIEW low AS SELECT v FROM above").await;
+    assert!(error.to_string().contains("would be made of itself"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
