@@ -27,6 +27,12 @@ const SAMPLED_FILES: usize = 16;
 const VALUE_BYTES: u64 = 8;
 /// How much smaller compressed text is taken to be.
 const COMPRESSED_SHARE: u64 = 4;
+/// Most bytes of text that are parsed at once: what is read, cut, checked and parsed one after the other stays near the
+/// processor meanwhile.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Chunks that are parsed or wait for it, as a multiple of the threads that parse: none of these waits while the next
+/// chunk is read.
+const CHUNKS_OF_THREAD: usize = 2;
 /// First bytes of a Parquet file.
 const PARQUET: &[u8; 4] = b"PAR1";
 
@@ -121,8 +127,7 @@ impl CsvFiles {
                 tasks::joined(parsed.await)?.map_err(|error| layout.types.explained(error))
             }
         });
-        // One more than parse at once: while the next chunk is read and cut, none of them waits for it.
-        let batches = batches.buffered(threads.max(1).saturating_add(1));
+        let batches = batches.buffered(threads.max(1).saturating_mul(CHUNKS_OF_THREAD));
         let batches =
             batches.map_ok(|batches| stream::iter(batches.into_iter().map(Ok::<_, Error>)));
         batches.try_flatten().map_err(DataFusionError::from).boxed()
@@ -212,7 +217,8 @@ impl Reading {
         let place_of = |own: Option<usize>| own.and_then(|own| wanted.binary_search(&own).ok());
         let order = own.into_iter().map(place_of).collect();
         let (name, types) = (shown(path), &layout.types);
-        let splitter = RecordSplitter::new(opened(path, *watch)?, &name, &types.options, *memory);
+        let memory = InputMemory { chunk_bytes: memory.chunk_bytes.min(CHUNK_BYTES), ..*memory };
+        let splitter = RecordSplitter::new(opened(path, *watch)?, &name, &types.options, memory);
         let parser = ChunkParser::new(&name, types.input_columns()?, types.options.clone())?;
         Ok(Some(OpenFile {
             name,

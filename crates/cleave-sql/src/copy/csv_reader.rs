@@ -23,7 +23,7 @@ use cleave_store::{Column, ColumnType};
 use memchr::memchr;
 
 use crate::copy::columns::InputColumns;
-use crate::copy::fields::{Field, FieldFault, Fields};
+use crate::copy::fields::{Field, FieldFault, Fields, Known};
 use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, Header};
 use crate::copy::record_splitter::{Chunk, RecordSplitter};
@@ -43,6 +43,8 @@ pub struct ChunkParser {
     file: String,
     columns: InputColumns,
     fields: Vec<FieldRule>,
+    /// For each field, how many from it on are passed over.
+    unasked: Vec<usize>,
     options: CsvOptions,
 }
 
@@ -122,7 +124,7 @@ impl ChunkParser {
                 is_skipped: false,
             })
             .collect();
-        Ok(Self { file: file.to_owned(), columns, fields, options })
+        Ok(Self { file: file.to_owned(), columns, fields, unasked: Vec::new(), options })
     }
 
     /// The same, which makes only the columns at `wanted`, in ascending order: values of the others are passed over.
@@ -131,6 +133,13 @@ impl ChunkParser {
         for (place, field) in self.fields.iter_mut().enumerate() {
             field.is_skipped = !wanted.contains(&place);
         }
+        let mut unasked = vec![0; self.fields.len()];
+        let mut behind = 0;
+        for (own, field) in unasked.iter_mut().zip(&self.fields).rev() {
+            behind = if field.is_skipped { behind + 1 } else { 0 };
+            *own = behind;
+        }
+        self.unasked = unasked;
         self
     }
 
@@ -179,6 +188,12 @@ impl ChunkParser {
         let mut builders = self.builders(chunk.ends.len().min(row_count_max));
         let (mut scratch, mut sql) = (String::new(), String::new());
         let mut rows = 0;
+        // Most chunks have few quotes, or none: they are looked for once, and not in each record.
+        let quote_from = |from: usize| {
+            let rest = chunk.bytes.get(from..).unwrap_or_default();
+            memchr(self.options.quote, rest).map_or(usize::MAX, |place| from + place)
+        };
+        let mut quote_next = if self.options.csv { quote_from(0) } else { usize::MAX };
         for ((start, bytes), index) in chunk.records().zip(0_usize..) {
             let end = start + bytes.len();
             if bad_from.is_some_and(|bad| bad < end) {
@@ -196,7 +211,11 @@ impl ChunkParser {
                 self.header(record, &mut scratch)
             } else {
                 rows += 1;
-                self.record(record, &mut builders, (&mut scratch, &mut sql))
+                if quote_next < start {
+                    quote_next = quote_from(start);
+                }
+                let may_quote = quote_next < end;
+                self.record((record, may_quote), &mut builders, (&mut scratch, &mut sql))
             };
             read.map_err(|fault| self.located(chunk, start, record, fault))?;
         }
@@ -219,13 +238,15 @@ impl ChunkParser {
         wanted.map(|(builder, _)| builder.finish()).collect()
     }
 
+    /// Appends the values of a record, which `may_quote`.
     fn record(
         &self,
-        record: &str,
+        (record, may_quote): (&str, bool),
         builders: &mut [ColumnBuilder],
         (scratch, sql): (&mut String, &mut String),
     ) -> Result<(), FieldFault> {
-        self.each_field(record, scratch, |index, field| {
+        let known = Known { may_quote, unasked: &self.unasked };
+        self.each_field(record, known, scratch, |index, field| {
             let (Some(rule), Some(builder)) = (self.fields.get(index), builders.get_mut(index))
             else {
                 return Err(self.extra(index, field.text));
@@ -278,7 +299,7 @@ impl ChunkParser {
             return Ok(());
         }
         let expected: Vec<&Column> = self.columns.given().collect();
-        self.each_field(record, scratch, |index, field| {
+        self.each_field(record, Known::NOTHING, scratch, |index, field| {
             let Some(column) = expected.get(index) else {
                 return Err(self.extra(index, field.text));
             };
@@ -296,14 +317,16 @@ impl ChunkParser {
         FieldFault { index, fault, value: Some(text.to_owned()) }
     }
 
-    /// Gives each field of a record to `take`, and checks that there are as many as columns.
+    /// Gives the fields of a record that are asked for to `take`, and may give it others; checks that there are as many
+    /// as columns.
     fn each_field(
         &self,
         record: &str,
+        known: Known<'_>,
         scratch: &mut String,
         take: impl FnMut(usize, Field<'_>) -> Result<(), FieldFault>,
     ) -> Result<(), FieldFault> {
-        let found = Fields(&self.options).each(record, scratch, take)?;
+        let found = Fields(&self.options).each_asked(record, known, scratch, take)?;
         let expected = self.fields.len();
         if found < expected {
             let fault = InputFault::MissingColumn { found, expected };
@@ -330,7 +353,7 @@ impl ChunkParser {
         let mut scratch = String::new();
         let before = std::str::from_utf8(record.get(..bad).unwrap_or_default()).unwrap_or_default();
         let mut count: usize = 0;
-        let read = self.each_field(before, &mut scratch, |_, _| {
+        let read = self.each_field(before, Known::NOTHING, &mut scratch, |_, _| {
             count += 1;
             Ok(())
         });

@@ -2,6 +2,7 @@
 //!
 //! Most records of CSV have no quote, or have it in a field far behind. Up to a quote only delimiters matter, and
 //! [`Places`] finds them eight bytes at a time: fields are short, and a search for each costs more than its bytes.
+//! Delimiters of fields that nobody asks for are only counted.
 //!
 //! Source: PostgreSQL's `CopyReadAttributesCSV`, `CopyReadAttributesText`.
 
@@ -16,6 +17,20 @@ pub(super) struct Field<'a> {
     pub(super) quoted: bool,
     /// It is written like NULL; the column's options decide about quotes.
     pub(super) is_null_text: bool,
+}
+
+/// What is known of a record before it is cut.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known<'a> {
+    /// It may have quotes.
+    pub(super) may_quote: bool,
+    /// For each field, how many from it on nobody asks for; those that it has no entry for are asked for.
+    pub(super) unasked: &'a [usize],
+}
+
+impl Known<'_> {
+    /// Nothing, and all fields are asked for.
+    pub(super) const NOTHING: Self = Self { may_quote: true, unasked: &[] };
 }
 
 /// A fault in a record: the number of the field from 0, what is wrong, and the text if the fault has none.
@@ -34,12 +49,23 @@ impl Fields<'_> {
         &self,
         record: &str,
         scratch: &mut String,
+        take: impl FnMut(usize, Field<'_>) -> Result<(), FieldFault>,
+    ) -> Result<usize, FieldFault> {
+        self.each_asked(record, Known::NOTHING, scratch, take)
+    }
+
+    /// The same, which may leave out fields that nobody asks for.
+    pub(super) fn each_asked(
+        &self,
+        record: &str,
+        known: Known<'_>,
+        scratch: &mut String,
         mut take: impl FnMut(usize, Field<'_>) -> Result<(), FieldFault>,
     ) -> Result<usize, FieldFault> {
         let (mut index, mut start) = (0, 0);
         loop {
             if self.0.csv {
-                let (next, is_end) = self.plain_fields(record, (index, start), &mut take)?;
+                let (next, is_end) = self.plain_fields(record, (index, start), known, &mut take)?;
                 (index, start) = next;
                 if is_end {
                     return Ok(index);
@@ -65,18 +91,31 @@ impl Fields<'_> {
         &self,
         record: &str,
         (mut index, mut start): (usize, usize),
+        Known { may_quote, unasked }: Known<'_>,
         take: &mut impl FnMut(usize, Field<'_>) -> Result<(), FieldFault>,
     ) -> Result<((usize, usize), bool), FieldFault> {
         let bytes = record.as_bytes();
         let rest = bytes.get(start..).unwrap_or_default();
-        let quote = memchr(self.0.quote, rest);
+        let quote = may_quote.then(|| memchr(self.0.quote, rest)).flatten();
         let before = rest.get(..quote.unwrap_or(rest.len())).unwrap_or_default();
         let mut field = |index: usize, text: &str| {
             let field = Field { text, quoted: false, is_null_text: text == self.0.null };
             take(index, field).map_err(|fault| FieldFault { index, ..fault })
         };
         let begin = start;
-        for place in Places::of(self.0.delimiter, before) {
+        let mut places = Places::of(self.0.delimiter, before);
+        loop {
+            let unasked = unasked.get(index).copied().unwrap_or(0);
+            if unasked > 0 {
+                let (passed, last) = places.pass(unasked);
+                index += passed;
+                start = last.map_or(start, |last| begin + last + 1);
+                if passed < unasked {
+                    break;
+                }
+                continue;
+            }
+            let Some(place) = places.next() else { break };
             let end = begin + place;
             field(index, record.get(start..end).unwrap_or_default())?;
             index += 1;
@@ -234,15 +273,33 @@ impl<'a> Places<'a> {
     fn of(sign: u8, bytes: &'a [u8]) -> Self {
         Self { bytes, sign, word: 0, next: 0, found: 0 }
     }
-}
 
-impl Iterator for Places<'_> {
-    type Item = usize;
+    /// Passes over the next places, at most `count`: how many there were, and the last of them.
+    fn pass(&mut self, count: usize) -> (usize, Option<usize>) {
+        let (mut passed, mut last) = (0, None);
+        while passed < count && self.look() {
+            let here = usize::try_from(self.found.count_ones()).unwrap_or(0);
+            if passed + here <= count {
+                let highest = u64::BITS - 1 - self.found.leading_zeros();
+                last = Some(self.word + usize::try_from(highest / 8).unwrap_or(0));
+                self.found = 0;
+                passed += here;
+            } else {
+                last = self.next();
+                passed += 1;
+            }
+        }
+        (passed, last)
+    }
 
-    fn next(&mut self) -> Option<usize> {
+    /// Looks on to the next word that has the sign; false: there is none.
+    fn look(&mut self) -> bool {
         const WORD_BYTES: usize = size_of::<u64>();
         while self.found == 0 {
-            let rest = self.bytes.get(self.next..).filter(|rest| !rest.is_empty())?;
+            let rest = self.bytes.get(self.next..).unwrap_or_default();
+            if rest.is_empty() {
+                return false;
+            }
             let word = match rest.first_chunk::<WORD_BYTES>() {
                 Some(word) => *word,
                 None => {
@@ -255,6 +312,17 @@ impl Iterator for Places<'_> {
             self.found = zero_bytes(u64::from_le_bytes(word) ^ signs);
             self.word = self.next;
             self.next += WORD_BYTES;
+        }
+        true
+    }
+}
+
+impl Iterator for Places<'_> {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        if !self.look() {
+            return None;
         }
         let place = usize::try_from(self.found.trailing_zeros() / 8).unwrap_or(0);
         self.found &= self.found - 1;
@@ -335,10 +403,19 @@ mod tests {
         fn places_are_those_of_the_byte(
             bytes in proptest::collection::vec(prop_oneof![Just(b','), Just(b'-'), any::<u8>()], 0..40),
             sign in prop_oneof![Just(b','), Just(0_u8), any::<u8>()],
+            (taken, count) in (0_usize..4, 0_usize..12),
         ) {
             let expected = bytes.iter().enumerate().filter(|(_, byte)| **byte == sign);
             let expected: Vec<usize> = expected.map(|(place, _)| place).collect();
-            prop_assert_eq!(Places::of(sign, &bytes).collect::<Vec<_>>(), expected);
+            prop_assert_eq!(Places::of(sign, &bytes).collect::<Vec<_>>(), &expected[..]);
+            // Passing over some leaves the rest.
+            let mut places = Places::of(sign, &bytes);
+            let first: Vec<usize> = places.by_ref().take(taken).collect();
+            let (passed, last) = places.pass(count);
+            let behind = first.len() + passed;
+            prop_assert_eq!(passed, count.min(expected.len() - first.len()));
+            prop_assert_eq!(last, expected[first.len()..behind].last().copied());
+            prop_assert_eq!(places.collect::<Vec<_>>(), &expected[behind..]);
         }
     }
 }

@@ -10,7 +10,7 @@
 //! Deliberately absent: line breaks of a lone carriage return; a carriage return before a line feed belongs to the
 //! break. `\.` ends the text format's data, as in PostgreSQL, and means nothing in CSV.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use cleave_catalog::error::{Error, InputFault, InputPlace, Result};
@@ -21,7 +21,11 @@ use crate::copy::options::{CsvOptions, Header};
 
 /// Most records of one chunk, and so rows of one batch.
 pub const CHUNK_RECORDS_MAX: usize = 65_536;
-const READ_BYTES: u64 = 1 << 20;
+/// Most bytes that are read at once, and so behind the end of a chunk: these are copied to the next one.
+const READ_BYTES_MAX: usize = 1 << 20;
+const READ_BYTES_MIN: usize = 64 << 10;
+/// What is read at once, as a part of a chunk.
+const READS_OF_CHUNK: usize = 8;
 
 /// Whole records, one after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,14 +68,7 @@ struct Limits {
     chunk_records: usize,
     chunk_bytes: usize,
     record_bytes: usize,
-    read_bytes: u64,
-}
-
-impl Limits {
-    /// Bytes that may be read behind the end of a chunk.
-    fn read_ahead(&self) -> usize {
-        usize::try_from(self.read_bytes).unwrap_or(0)
-    }
+    read_bytes: usize,
 }
 
 impl<R: Read> RecordSplitter<R> {
@@ -81,7 +78,7 @@ impl<R: Read> RecordSplitter<R> {
             chunk_records: CHUNK_RECORDS_MAX,
             chunk_bytes: memory.chunk_bytes,
             record_bytes: memory.record_bytes,
-            read_bytes: READ_BYTES,
+            read_bytes: (memory.chunk_bytes / READS_OF_CHUNK).clamp(READ_BYTES_MIN, READ_BYTES_MAX),
         };
         Self::with_limits(input, file, options, limits)
     }
@@ -163,10 +160,25 @@ impl<R: Read> RecordSplitter<R> {
     }
 
     fn read(&mut self) -> Result<()> {
-        let mut limited = (&mut self.input).take(self.limits.read_bytes);
-        let count = limited
-            .read_to_end(&mut self.buffer)
-            .map_err(|source| Error::io("read", Path::new(&self.file), source))?;
+        // `read_to_end` would read pieces of a few KiB first.
+        let before = self.buffer.len();
+        self.buffer.resize(before.saturating_add(self.limits.read_bytes), 0);
+        let mut count = 0;
+        let mut outcome = Ok(());
+        while let Some(room) = self.buffer.get_mut(before + count..).filter(|room| !room.is_empty())
+        {
+            match self.input.read(room) {
+                Ok(0) => break,
+                Ok(read) => count += read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        self.buffer.truncate(before + count);
+        outcome.map_err(|source| Error::io("read", Path::new(&self.file), source))?;
         if self.at_start {
             self.at_start = false;
             // A byte order mark is not part of the first value.
@@ -254,7 +266,7 @@ impl<R: Read> RecordSplitter<R> {
         // The next chunk will be about as long. A buffer that grows to it step by step is copied at each step.
         let more = match self.at_end {
             true => 0,
-            false => end.min(self.limits.chunk_bytes).saturating_add(self.limits.read_ahead()),
+            false => end.min(self.limits.chunk_bytes).saturating_add(self.limits.read_bytes),
         };
         let mut rest = Vec::with_capacity(left.len().saturating_add(more));
         rest.extend_from_slice(left);
@@ -291,7 +303,8 @@ impl Chunk {
 }
 
 fn count_lines(bytes: &[u8]) -> u64 {
-    memchr::memchr_iter(b'\n', bytes).fold(0, |count, _| count + 1)
+    // Counted many bytes at a time, and not found one by one.
+    memchr::memchr_iter(b'\n', bytes).count() as u64
 }
 
 #[cfg(test)]

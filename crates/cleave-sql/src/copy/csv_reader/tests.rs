@@ -7,10 +7,12 @@ use cleave_catalog::value::value_text;
 use cleave_store::{Column, ColumnType, TableSchema};
 use proptest::prelude::*;
 
-use super::CsvReader;
+use super::{ChunkParser, CsvReader};
 use crate::copy::columns::InputColumns;
 use crate::copy::csv_writer::CsvWriter;
+use crate::copy::memory::InputMemory;
 use crate::copy::options::{ColumnChoice, CsvOptions, Header};
+use crate::copy::record_splitter::RecordSplitter;
 use crate::statement::{Statement, parse_script};
 
 type Rows = Vec<Vec<Option<String>>>;
@@ -226,6 +228,45 @@ fn columns_may_be_forced() {
     let unknown =
         CsvOptions { force_null: ColumnChoice::Names(vec!["c".into()]), ..CsvOptions::csv() };
     assert_eq!(batches(b"", &texts(), unknown).unwrap_err().sqlstate(), "42703");
+}
+
+#[test]
+fn columns_that_nobody_asks_for_are_passed_over() {
+    let names = ["a", "b", "c", "d", "e"];
+    let table = table(&names.map(|name| (name, ColumnType::Text, false)));
+    let read = |input: &str, wanted: &[usize]| {
+        let (options, memory) = (CsvOptions::csv(), InputMemory::default());
+        let columns = InputColumns::new(&table, &[], 0)?;
+        let parser = ChunkParser::new("f.csv", columns, options.clone())?.of_columns(wanted);
+        let mut splitter = RecordSplitter::new(input.as_bytes(), "f.csv", &options, memory);
+        let mut rows: Rows = Vec::new();
+        while let Some(chunk) = splitter.next_chunk()? {
+            parser.each_rows_of(&chunk, 2, |columns, count| {
+                rows.extend((0..count).map(|row| {
+                    let values = columns.iter().map(|column| value_text(column, row).unwrap());
+                    values.collect::<Vec<_>>()
+                }));
+                Ok(())
+            })?;
+        }
+        Ok::<_, Error>(rows)
+    };
+    let input = "1,22222222,3,4,5\n\"a\",\"x,y\",c,\"d\"\"\",e\n,,,,\n";
+    for (wanted, expected) in [
+        (&[2, 4][..], [["3", "5"], ["c", "e"], ["NULL", "NULL"]]),
+        (&[0, 1], [["1", "22222222"], ["a", "x,y"], ["NULL", "NULL"]]),
+        (&[1, 3], [["22222222", "4"], ["x,y", "d\""], ["NULL", "NULL"]]),
+    ] {
+        let expected = expected.map(|row| some(&row));
+        assert_eq!(read(input, wanted).unwrap(), expected, "{wanted:?}");
+    }
+    // They are counted all the same.
+    for input in ["1,2,3,4\n", "1,2,3,4,5,6\n", "1,2,\"3\",4\n", "1,2,3,\"4\",5,6\n", "\n"] {
+        let all = read(input, &[0, 1, 2, 3, 4]).unwrap_err().to_string();
+        for wanted in [&[0_usize; 0][..], &[0], &[2], &[4], &[1, 3]] {
+            assert_eq!(read(input, wanted).unwrap_err().to_string(), all, "{input:?} {wanted:?}");
+        }
+    }
 }
 
 #[test]

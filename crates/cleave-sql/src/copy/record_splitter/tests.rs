@@ -117,7 +117,7 @@ proptest! {
     #[test]
     fn sizes_of_reads_and_chunks_change_nothing(
         input in "[a\"\\\\,\n]{0,60}",
-        read_bytes in 1_u64..9,
+        read_bytes in 1_usize..9,
         chunk_records in 1_usize..5,
         chunk_bytes in 1_usize..30,
         format in 0_usize..3,
