@@ -17,6 +17,21 @@ const TIME: &str = "a time as HH:MM:SS, with up to six digits after a point";
 const TIMESTAMP: &str = "a timestamp as YYYY-MM-DD HH:MM:SS, with up to six digits after a point";
 const ZONED: &str = "a timestamp as YYYY-MM-DD HH:MM:SS+00; zones are Z, UTC or an offset";
 
+/// Most digits of a number that is read without a look at how else it could be written.
+const PLAIN_DIGITS_MAX: usize = 18;
+/// Powers of ten, each of which is also a `double precision`.
+const TENS: [u64; PLAIN_DIGITS_MAX + 1] = {
+    let mut tens = [1; PLAIN_DIGITS_MAX + 1];
+    let mut place = 1;
+    while place < tens.len() {
+        tens[place] = tens[place - 1] * 10;
+        place += 1;
+    }
+    tens
+};
+/// Whole numbers up to here are `double precision`, each of them.
+const EXACT_MAX: u64 = 1 << f64::MANTISSA_DIGITS;
+
 /// A whole number in decimal digits, within the bounds of `T`.
 pub fn integer<T: std::str::FromStr<Err = std::num::ParseIntError>>(
     text: &str,
@@ -43,7 +58,17 @@ pub fn real(text: &str) -> Parsed<f32> {
 }
 
 /// `double precision`: a number that is neither too large nor too small for 64 bits.
+///
+/// Of few digits, both the digits and the power of ten that divides them are exact. So their quotient is the number
+/// that is nearest to the text (W. D. Clinger, "How to Read Floating Point Numbers Accurately").
 pub fn double(text: &str) -> Parsed<f64> {
+    if let Some(Plain { negative, digits, fraction }) = plain(text)
+        && digits <= EXACT_MAX
+        && let Some(power) = TENS.get(fraction)
+    {
+        let value = digits as f64 / *power as f64;
+        return Ok(if negative { -value } else { value });
+    }
     let value: f64 = float(text)?;
     if value.is_nan() {
         return Ok(f64::NAN);
@@ -76,6 +101,20 @@ fn range_of_float(text: &str, infinite: bool) -> Parsed<()> {
 pub fn numeric(text: &str, precision: u8, scale: i8) -> Parsed<i128> {
     const RANGE: Bad =
         Bad::out_of_range("a number with at most the type's digits before its point");
+    let limit = || match TENS.get(usize::from(precision)) {
+        Some(limit) => i128::from(*limit),
+        None => 10_i128.checked_pow(u32::from(precision)).unwrap_or(i128::MAX),
+    };
+    if let Some(Plain { negative, digits, fraction }) = plain(text)
+        && let Some(zeros) = usize::try_from(scale).ok().and_then(|all| all.checked_sub(fraction))
+        && let Some(power) = TENS.get(zeros)
+    {
+        let value = i128::from(digits) * i128::from(*power);
+        return match value < limit() {
+            true => Ok(if negative { -value } else { value }),
+            false => Err(RANGE),
+        };
+    }
     let Decimal { negative, whole, fraction, exponent } = decimal(text)?;
     let digits = || whole.bytes().chain(fraction.bytes());
     // Digits up to here are kept; the next one decides the rounding.
@@ -101,11 +140,43 @@ pub fn numeric(text: &str, precision: u8, scale: i8) -> Parsed<i128> {
         }
     }
     value = value.checked_add(i128::from(round_up)).ok_or(RANGE)?;
-    let limit = 10_i128.checked_pow(u32::from(precision)).unwrap_or(i128::MAX);
-    if value >= limit {
+    if value >= limit() {
         return Err(RANGE);
     }
     Ok(if negative { -value } else { value })
+}
+
+/// A number of few digits, without an exponent and without blanks around it.
+struct Plain {
+    negative: bool,
+    /// All of its digits, as a whole number.
+    digits: u64,
+    /// How many of them are behind the point.
+    fraction: usize,
+}
+
+/// The parts of `text`, if it is one.
+fn plain(text: &str) -> Option<Plain> {
+    let (negative, unsigned) = match text.as_bytes() {
+        [b'-', unsigned @ ..] => (true, unsigned),
+        all => (false, all),
+    };
+    if unsigned.len() > PLAIN_DIGITS_MAX {
+        return None;
+    }
+    let (mut digits, mut count, mut point) = (0_u64, 0_usize, None);
+    for byte in unsigned {
+        match byte {
+            b'0'..=b'9' => {
+                digits = digits * 10 + u64::from(byte - b'0');
+                count += 1;
+            }
+            b'.' if point.is_none() => point = Some(count),
+            _ => return None,
+        }
+    }
+    let fraction = count - point.unwrap_or(count);
+    (count > 0).then_some(Plain { negative, digits, fraction })
 }
 
 /// A number in plain digits, as `numeric` writes it: without an exponent, with every digit behind its point.

@@ -131,7 +131,13 @@ fn timestamp_and_zone(text: &str) -> Read<(i64, i64)> {
 
 /// The text without surrounding blanks, as defined by C's `isspace`.
 #[must_use]
+#[inline]
 pub fn trim(text: &str) -> &str {
+    // Mostly there are none: no byte above a space is one, or is of one.
+    let is_other = |byte: Option<&u8>| byte.is_some_and(|byte| *byte > b' ');
+    if is_other(text.as_bytes().first()) && is_other(text.as_bytes().last()) {
+        return text;
+    }
     text.trim_matches(|character: char| character.is_ascii_whitespace() || character == '\x0b')
 }
 
@@ -141,7 +147,10 @@ fn plain_date(text: &str) -> Option<i64> {
     let digit = |byte: &u8| byte.is_ascii_digit().then(|| i64::from(*byte - b'0'));
     let year = digit(a)? * 1000 + digit(b)? * 100 + digit(c)? * 10 + digit(d)?;
     let (month, day) = (digit(e)? * 10 + digit(f)?, digit(g)? * 10 + digit(h)?);
-    civil_days((year, month, day), false).ok()
+    // All of these years are within PostgreSQL's.
+    let exists =
+        year > 0 && (1..=12).contains(&month) && (1..=days_in_month(year, month)).contains(&day);
+    exists.then(|| days_of(year, month, day))
 }
 
 /// A date, with a time of day if there is one.

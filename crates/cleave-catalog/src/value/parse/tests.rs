@@ -29,7 +29,23 @@ fn floats() {
     assert_eq!(double("1e-400").unwrap_err().fault, ValueFault::OutOfRange);
     assert_eq!(real("1e39").unwrap_err().fault, ValueFault::OutOfRange);
     assert_eq!(real("3.5").unwrap(), 3.5);
-    for text in ["", "1,5", "one", "1e", "."] {
+    for text in [
+        "0",
+        "5.",
+        "-12345.67",
+        "00.10",
+        "0.3",
+        "9007199254740991",
+        "9007199254740993",
+        "900719925474099.3",
+        "0.0000000000000001",
+        "999999999999999999",
+        "12345678901234567890.5",
+    ] {
+        let expected: f64 = text.parse().unwrap();
+        assert_eq!(double(text).unwrap().to_bits(), expected.to_bits(), "{text}");
+    }
+    for text in ["", "1,5", "one", "1e", ".", "-", "1.2.3", "-."] {
         assert_eq!(double(text).unwrap_err().fault, ValueFault::Malformed, "{text}");
     }
 }
@@ -82,6 +98,8 @@ fn numerics_round_half_away_from_zero() {
         ("0e100000000000", 5, 2, 0),
         ("0000000000000000000000000000000000000000001", 3, 0, 1),
         ("12345", 5, -2, 123),
+        ("-7", 38, 30, -7 * 10_i128.pow(30)),
+        ("123456789012345678", 18, 0, 123_456_789_012_345_678),
         (
             "0.123456789012345678901234567890123456789",
             38,
