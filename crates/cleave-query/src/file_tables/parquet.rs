@@ -17,6 +17,7 @@ use cleave_store::schema::COLUMN_COUNT_MAX;
 use cleave_store::{Column, ColumnType};
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use datafusion::arrow::datatypes::{DataType, Field, SchemaRef};
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
 use futures::TryStreamExt;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -24,10 +25,11 @@ use futures::stream::{self, BoxStream, StreamExt};
 use super::{Watch, shown};
 
 /// Rows that are read on another thread before they are handed over: batches are small, so that what is made of one
-/// stays near the processor, and each step to a thread costs as much as many rows.
-const STEP_ROWS: usize = 65_536;
+/// stays near the processor, and each step to a thread costs as much as many rows. The rows of two steps are in memory:
+/// those that are used, and those that are read meanwhile.
+const STEP_ROWS: usize = 32_768;
 /// The same in bytes.
-const STEP_BYTES: usize = 8 << 20;
+const STEP_BYTES: usize = 4 << 20;
 /// Most digits of a `numeric`.
 const DIGITS_MAX: u8 = 38;
 
@@ -139,13 +141,10 @@ impl ParquetFiles {
             left: groups.iter().copied().collect(),
             open: None,
         };
-        let batches = stream::try_unfold(reading, |mut reading| async move {
-            let taken = tasks::blocking(move || {
-                let next = reading.next_batches();
-                (reading, next)
-            });
-            let (reading, next) = tasks::joined(taken.await)?;
-            Ok::<_, Error>(next?.map(|batches| (batches, reading)))
+        let batches = stream::try_unfold(Step::Idle(Box::new(reading)), |step| async move {
+            let (reading, next) = tasks::joined(step.begun().await)?;
+            // While these are used, the next ones are read.
+            Ok::<_, Error>(next?.map(|batches| (batches, Step::Begun(begun(reading)))))
         });
         let batches = batches.map_ok(|own| stream::iter(own.into_iter().map(Ok::<_, Error>)));
         batches.try_flatten().map_err(DataFusionError::from).boxed()
@@ -320,6 +319,35 @@ fn widened(one: ColumnType, other: ColumnType) -> Option<ColumnType> {
             Some(Type::Numeric { precision, scale })
         }
     }
+}
+
+/// A task that reads the next batches.
+type NextBatches = SpawnedTask<(Box<Reading>, Result<Option<Vec<RecordBatch>>>)>;
+
+/// Where a scan stands between two steps.
+enum Step {
+    /// Nobody has asked for rows yet.
+    Idle(Box<Reading>),
+    /// The next batches are read.
+    Begun(NextBatches),
+}
+
+impl Step {
+    /// The task that reads the next batches.
+    fn begun(self) -> NextBatches {
+        match self {
+            Self::Idle(reading) => begun(reading),
+            Self::Begun(task) => task,
+        }
+    }
+}
+
+/// A task that reads the next batches of `reading`, which begins at once.
+fn begun(mut reading: Box<Reading>) -> NextBatches {
+    tasks::blocking(move || {
+        let next = reading.next_batches();
+        (reading, next)
+    })
 }
 
 /// The row groups as far as they are read.
