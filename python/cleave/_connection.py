@@ -378,7 +378,8 @@ class Cursor:
             import pyarrow
         except ImportError:
             return stream
-        return pyarrow.table(stream)
+        # `pyarrow.table` imports pandas first, to see whether the rows are one of its frames.
+        return pyarrow.RecordBatchReader.from_stream(stream).read_all()
 
     def fetch_record_batch(self) -> pyarrow.RecordBatchReader:
         """The rows that are left as a reader of pyarrow, which runs the query as it is read."""
