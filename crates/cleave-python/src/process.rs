@@ -7,6 +7,7 @@
 //!
 //! Invariant: the runtime is made once, when it is first needed, and lives as long as the process.
 
+use std::hint::black_box;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -24,6 +25,8 @@ use crate::errors;
 const LOOK: Duration = Duration::from_millis(50);
 /// How long a statement that was stopped is waited for.
 const STOPPING: Duration = Duration::from_secs(10);
+/// The block that [`reuse_freed_memory`] frees.
+const LEARNT_BYTES: usize = 31 << 20;
 /// Stack of the threads that parse and plan, as in the program: unused stack takes no memory.
 const STACK_BYTES: usize = 32 << 20;
 
@@ -68,6 +71,7 @@ pub(crate) fn process(py: Python<'_>) -> PyResult<&'static Process> {
             false => Err(forked(py)),
         };
     }
+    reuse_freed_memory();
     let mut builder = Builder::new_multi_thread();
     let built = builder.thread_stack_size(STACK_BYTES).thread_name("cleave").enable_all().build();
     let runtime = built.map_err(|error| {
@@ -77,6 +81,14 @@ pub(crate) fn process(py: Python<'_>) -> PyResult<&'static Process> {
     let process = Process { id: std::process::id(), runtime, databases, closing };
     // If another thread has made one meanwhile, this one ends.
     Ok(PROCESS.get_or_init(|| process))
+}
+
+/// Has the C library's allocator use memory again that rows and pages have freed. By itself it returns more than
+/// 128 KiB to the system at once, and the next result then waits for the kernel to clear every page of it. The
+/// allocator of glibc learns from the largest block that is freed, up to 32 MiB; for others this does nothing. No page
+/// of the block is touched.
+fn reuse_freed_memory() {
+    drop(black_box(Vec::<u8>::with_capacity(LEARNT_BYTES)));
 }
 
 /// The process, if it was made here.
