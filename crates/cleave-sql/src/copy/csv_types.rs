@@ -31,7 +31,7 @@ use crate::copy::columns::InputColumns;
 use crate::copy::fields::{FieldFault, Fields};
 use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, Header};
-use crate::copy::record_splitter::{Chunk, RecordSplitter};
+use crate::copy::record_splitter::{Chunk, RecordSplitter, count_lines};
 use crate::copy::value_forms::Form;
 use crate::statement::files::CsvCall;
 
@@ -41,6 +41,8 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 const DELIMITED_RECORDS: usize = 64;
 /// Records that are held at once, by which the header is found.
 const HEAD_RECORDS: usize = 4096;
+/// Most bytes that are read at once.
+const CHUNK_BYTES: usize = 1 << 20;
 /// The types that are inferred, in the order in which they are preferred, and at last text.
 const TYPES: [ColumnType; 6] = [
     ColumnType::Boolean,
@@ -136,7 +138,10 @@ impl CsvTypes {
         found: &mut Option<(Self, Vec<Candidates>)>,
     ) -> Result<()> {
         let options = CsvOptions { header: Header::None, ..call.options.clone() };
-        let splitter = RecordSplitter::new(input, &file, &options, memory);
+        // Mostly less is looked at than a chunk of other readers has.
+        let chunk_bytes = memory.chunk_bytes.min(CHUNK_BYTES);
+        let small = InputMemory { chunk_bytes, ..memory };
+        let splitter = RecordSplitter::new(input, &file, &options, small);
         let mut splitter = splitter.behind_lines(call.skip);
         let wanted = match (call.all_text || !call.columns.is_empty(), call.sample_rows) {
             (true, _) => DELIMITED_RECORDS as u64,
@@ -146,12 +151,12 @@ impl CsvTypes {
         };
         let (mut head, mut count, mut is_decided) = (Head::of(file), 0, false);
         'records: while let Some(chunk) = splitter.next_chunk()? {
-            for (start, bytes) in chunk.records() {
+            let mut line = chunk.line_first;
+            for (_, bytes) in chunk.records() {
                 if count == wanted {
                     break 'records;
                 }
                 count += 1;
-                let line = chunk.line_at(start);
                 let record = head.text(line, bytes)?;
                 match found.as_mut().filter(|_| is_decided) {
                     Some((types, candidates)) => types.see(&head, (line, record), candidates)?,
@@ -164,6 +169,7 @@ impl CsvTypes {
                     is_decided = true;
                     head.records = Vec::new();
                 }
+                line += count_lines(bytes);
             }
         }
         if is_decided { Ok(()) } else { Self::decide(call, &head, found) }

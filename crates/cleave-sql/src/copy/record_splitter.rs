@@ -295,14 +295,15 @@ impl Chunk {
             .map(|(start, end)| (start, self.bytes.get(start..*end).unwrap_or_default()))
     }
 
-    /// The line of the file on which a record starts.
+    /// The line of the file on which a record starts. It counts the lines before it, so it is for messages.
     #[must_use]
     pub fn line_at(&self, start: usize) -> u64 {
         self.line_first + count_lines(self.bytes.get(..start).unwrap_or_default())
     }
 }
 
-fn count_lines(bytes: &[u8]) -> u64 {
+/// The line breaks among `bytes`.
+pub(super) fn count_lines(bytes: &[u8]) -> u64 {
     // Counted many bytes at a time, and not found one by one.
     memchr::memchr_iter(b'\n', bytes).count() as u64
 }
