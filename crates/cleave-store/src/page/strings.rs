@@ -411,6 +411,17 @@ impl Symbols {
             while index < until
                 && let Some(code) = codes.get(index)
             {
+                if let Some(eight) = codes.get(index..until).and_then(<[u8]>::first_chunk)
+                    && escape_free(u64::from_le_bytes(*eight)) == SYMBOL_BYTES
+                    && let Some(begins) = begins.get_mut(index - from..)
+                    && let Some(begins) = begins.first_chunk_mut::<SYMBOL_BYTES>()
+                    && let Some(target) = room.bytes.get_mut(at..)
+                    && let Some(target) = target.first_chunk_mut::<EIGHT_SYMBOLS>()
+                {
+                    at += write_eight(eight, (at, begins), target, &entries);
+                    index += SYMBOL_BYTES;
+                    continue;
+                }
                 if let Some(begin) = begins.get_mut(index - from) {
                     *begin = i32::try_from(at).unwrap_or(-1);
                 }
@@ -446,6 +457,27 @@ impl Symbols {
         }
         if offsets.is_sorted() { Ok(offsets) } else { Err(outside()) }
     }
+}
+
+/// Decodes eight codes, none of which is an escape, into `target`, which begins at `at`; returns their bytes, and notes
+/// where each begins. Most of what is checked for each code alone is checked once for all of them.
+fn write_eight(
+    codes: &[u8; SYMBOL_BYTES],
+    (at, begins): (usize, &mut [i32; SYMBOL_BYTES]),
+    target: &mut [u8; EIGHT_SYMBOLS],
+    entries: &[Symbol; 256],
+) -> usize {
+    let mut filled = 0;
+    for (code, begin) in codes.iter().zip(begins) {
+        *begin = i32::try_from(at + filled).unwrap_or(-1);
+        let (symbol, length) = entries.get(usize::from(*code)).copied().unwrap_or_default();
+        // There is room: no symbol is longer than eight bytes.
+        if let Some(place) = target.get_mut(filled..).and_then(<[u8]>::first_chunk_mut) {
+            *place = symbol;
+        }
+        filled += usize::from(length);
+    }
+    filled
 }
 
 /// Decodes `codes` into `room`, from `at` on, and returns the end of the output. None if the bytes end within a code,
