@@ -140,6 +140,20 @@ async fn files_are_tables_of_queries() {
     assert_eq!(rows(&mut session, &none).await, [""; 0]);
     let plan = rows(&mut session, &format!("EXPLAIN VERBOSE {none}")).await.join("\n");
     assert!(plan.contains("row groups=0 of 1"), "{plan}");
+    // Comparisons with constants leave out rows as they are read: with and without NULLs, some rows, most, and none.
+    for (condition, expected) in [
+        ("id > 2 AND id < 12", "2,14"),
+        ("id > 1", "5,41"),
+        ("day = DATE '2024-01-31'", "2,12"),
+        ("day > DATE '2024-01-31' AND id <> 3", "1,13"),
+        ("id = 4", "0,NULL"),
+    ] {
+        let query = format!("SELECT count(*), sum(id) FROM {parquet} WHERE {condition}");
+        assert_eq!(row(&mut session, &query).await, expected, "{condition}");
+    }
+    let some = format!("EXPLAIN VERBOSE SELECT title FROM {parquet} WHERE id > 2 AND id + 1 < 9");
+    let plan = rows(&mut session, &some).await.join("\n");
+    assert!(plan.contains("only rows with id@0 > 2"), "{plan}");
     // A prepared statement reads what is there when it runs.
     run(&mut session, &format!("PREPARE p AS SELECT count(*) FROM {films} WHERE id < $1")).await;
     assert_eq!(row(&mut session, "EXECUTE p (3)").await, "2");

@@ -8,13 +8,14 @@
 //! 2. [`open`] reads what tells the columns: a sample of [text](csv), or the metadata of [Parquet files](parquet).
 //! 3. A scan reads the columns that are asked for. Text is cut into chunks one after the other and parsed on all cores,
 //!    and rows keep the order of the file; row groups of Parquet are divided among the partitions, those that
-//!    [cannot have](pruning) a row that is asked for left out.
+//!    [cannot have](pruning) a row that is asked for left out. Of the others, [comparisons](conditions) leave out rows.
 //!
 //! The readers are those of COPY, so values, errors and limits of memory are the same.
 //!
 //! Invariants: a file is read by the host alone, and no plan over one is cached. All reads happen on threads that may
 //! block.
 
+mod conditions;
 mod csv;
 mod parquet;
 mod pruning;
@@ -39,6 +40,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::future::{BoxFuture, ready};
 
+use conditions::Conditions;
 use csv::CsvFiles;
 use parquet::ParquetFiles;
 pub(crate) use scan::FileScanExec;
@@ -124,7 +126,9 @@ impl FileTable {
             Source::Csv(files) => FileScanExec::of_csv(call, (files, places), schema, partitions),
             Source::Parquet(files) => {
                 let groups = pruning::left_by(session, files, &self.schema, filters)?;
-                FileScanExec::of_parquet(call, (files, places), schema, (groups, partitions))
+                let conditions = Conditions::of(session, filters, &schema)?;
+                let parts = (groups, partitions);
+                FileScanExec::of_parquet(call, (files, places), schema, parts, conditions)
             }
         };
         Ok(Arc::new(scan))
@@ -155,7 +159,8 @@ impl TableProvider for FileTable {
         Some(statistics)
     }
 
-    /// Bounds of row groups may tell that none of their rows is asked for; the rows of the others are looked at above.
+    /// Bounds of row groups may tell that none of their rows is asked for, and some conditions leave out rows of the
+    /// others; what is left is looked at above.
     fn supports_filters_pushdown(
         &self,
         filters: &[&Expr],

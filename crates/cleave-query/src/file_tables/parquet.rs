@@ -22,6 +22,7 @@ use datafusion::error::DataFusionError;
 use futures::TryStreamExt;
 use futures::stream::{self, BoxStream, StreamExt};
 
+use super::conditions::Conditions;
 use super::{Watch, shown};
 
 /// Rows that are read on another thread before they are handed over: batches are small, so that what is made of one
@@ -125,19 +126,21 @@ impl ParquetFiles {
         Some((bounds, self.columns.get(place)?.data_type()))
     }
 
-    /// The columns at `places`, which are those of `schema`, in the rows of `groups`, in batches of at most
-    /// `batch_rows`.
+    /// The columns at `places`, which are those of `schema`, in the rows of `groups` for which `conditions` may hold,
+    /// in batches of at most `batch_rows`.
     pub(super) fn batches(
         self: &Arc<Self>,
         places: &[usize],
         schema: SchemaRef,
-        (groups, batch_rows): (&[Group], usize),
+        groups: &[Group],
+        (batch_rows, conditions): (usize, &Conditions),
     ) -> BoxStream<'static, datafusion::error::Result<RecordBatch>> {
         let reading = Reading {
             files: Arc::clone(self),
             places: places.to_vec(),
             schema,
             batch_rows: batch_rows.clamp(1, BATCH_ROWS_MAX),
+            conditions: conditions.clone(),
             left: groups.iter().copied().collect(),
             open: None,
         };
@@ -356,6 +359,7 @@ struct Reading {
     places: Vec<usize>,
     schema: SchemaRef,
     batch_rows: usize,
+    conditions: Conditions,
     /// Those that are not begun.
     left: VecDeque<Group>,
     /// The number of a file, and its rows.
@@ -363,7 +367,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// The next batches, as many as one step to another thread is worth; None at the end.
+    /// The next batches, as many as one step to another thread is worth, and maybe none; None at the end.
     fn next_batches(&mut self) -> Result<Option<Vec<RecordBatch>>> {
         let (mut batches, mut rows, mut bytes) = (Vec::new(), 0_usize, 0_usize);
         while rows < STEP_ROWS
@@ -372,9 +376,12 @@ impl Reading {
         {
             rows = rows.saturating_add(batch.num_rows());
             bytes = bytes.saturating_add(batch.get_array_memory_size());
-            batches.push(batch);
+            let left = self.conditions.left_of(batch)?;
+            if left.num_rows() > 0 {
+                batches.push(left);
+            }
         }
-        Ok((!batches.is_empty()).then_some(batches))
+        Ok((rows > 0).then_some(batches))
     }
 
     fn next_batch(&mut self) -> Result<Option<RecordBatch>> {

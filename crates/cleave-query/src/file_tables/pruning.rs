@@ -79,7 +79,7 @@ impl Bounds<'_> {
 }
 
 /// Whether bounds of such values hold for all of them.
-fn is_exact(data_type: &DataType) -> bool {
+pub(super) fn is_exact(data_type: &DataType) -> bool {
     data_type.is_integer()
         || matches!(
             data_type,

@@ -23,6 +23,7 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
+use super::conditions::Conditions;
 use super::csv::CsvFiles;
 use super::parquet::{Group, ParquetFiles};
 
@@ -47,6 +48,8 @@ pub(crate) struct FileScanExec {
     groups: Vec<Vec<Group>>,
     /// Of Parquet: how many row groups there are.
     group_count: usize,
+    /// Of Parquet: by what rows are left out.
+    conditions: Conditions,
     rows: Precision<usize>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -67,6 +70,7 @@ impl FileScanExec {
             threads,
             groups: Vec::new(),
             group_count: 0,
+            conditions: Conditions::default(),
             rows: Precision::Inexact(files.row_estimate()),
             source: Source::Csv(Arc::clone(files)),
             properties: properties(&schema, 1),
@@ -75,16 +79,18 @@ impl FileScanExec {
         }
     }
 
-    /// The same of the row groups `groups` of Parquet files, in at most so many `partitions`.
+    /// The same of the row groups `groups` of Parquet files, in at most so many `partitions`, and of rows for which
+    /// `conditions` may hold.
     pub(super) fn of_parquet(
         call: &str,
         (files, places): (&Arc<ParquetFiles>, Vec<usize>),
         schema: SchemaRef,
         (groups, partitions): (Vec<Group>, usize),
+        conditions: Conditions,
     ) -> Self {
         let group_count = files.groups().len();
         let rows = groups.iter().map(|group| group.rows()).fold(0, usize::saturating_add);
-        let is_whole = groups.len() == group_count;
+        let is_whole = groups.len() == group_count && conditions.is_empty();
         let groups = divided(groups, rows, partitions);
         Self {
             call: call.to_owned(),
@@ -93,6 +99,7 @@ impl FileScanExec {
             properties: properties(&schema, groups.len()),
             groups,
             group_count,
+            conditions,
             rows: if is_whole { Precision::Exact(rows) } else { Precision::Inexact(rows) },
             source: Source::Parquet(Arc::clone(files)),
             schema,
@@ -113,6 +120,11 @@ impl FileScanExec {
         }
     }
 
+    /// Of Parquet: the conditions by which rows are left out.
+    pub(crate) fn conditions(&self) -> &[Arc<dyn PhysicalExpr>] {
+        self.conditions.list()
+    }
+
     /// The rows of a partition, in batches of at most `batch_rows`.
     fn batches(
         &self,
@@ -125,7 +137,8 @@ impl FileScanExec {
                 Ok(files.batches(&self.places, schema, (self.threads, batch_rows)))
             }
             (Source::Parquet(files), Some(groups)) => {
-                Ok(files.batches(&self.places, schema, (groups, batch_rows)))
+                let how = (batch_rows, &self.conditions);
+                Ok(files.batches(&self.places, schema, groups, how))
             }
             _ => internal_err!("a scan of files has no partition {partition}"),
         }
@@ -170,6 +183,9 @@ impl DisplayAs for FileScanExec {
         write!(f, "FileScanExec: {}, columns=[{}]", self.call, names.join(", "))?;
         if let Some((left, all)) = self.row_groups() {
             write!(f, ", row groups={left} of {all}")?;
+        }
+        if !self.conditions.is_empty() {
+            write!(f, ", only rows with {}", self.conditions)?;
         }
         Ok(())
     }

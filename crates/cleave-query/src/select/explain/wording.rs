@@ -232,6 +232,10 @@ fn of_outside(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
         if let Some((read, all)) = scan.row_groups() {
             detail = format!("{detail}, row groups {read} of {all}");
         }
+        let conditions: Vec<String> = scan.conditions().iter().map(sql).collect();
+        if !conditions.is_empty() {
+            detail = format!("{detail}, only rows with {}", listed(&conditions, COLUMNS_MAX));
+        }
         let call = shortened(scan.call().to_owned());
         let words = Words::new("Foreign Scan", format!("Scan of {call}"));
         return Some(words.with_detail(detail).with_texts("Output", columns_of(&plan.schema())));
