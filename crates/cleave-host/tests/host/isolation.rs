@@ -245,17 +245,17 @@ async fn all_scripts(mode: &str, ways: &[&[&str]]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn anomalies_on_the_embedded_device() {
-    all_scripts("embedded", &[&ON_THE_HOST, &ON_THE_DEVICE]).await;
+    Box::pin(all_scripts("embedded", &[&ON_THE_HOST, &ON_THE_DEVICE])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn anomalies_on_a_local_device() {
-    all_scripts("local", &[&LEAVES_ON_THE_DEVICE]).await;
+    Box::pin(all_scripts("local", &[&LEAVES_ON_THE_DEVICE])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn anomalies_on_a_remote_device() {
-    all_scripts("remote", &[&ON_THE_HOST, &ON_THE_DEVICE]).await;
+    Box::pin(all_scripts("remote", &[&ON_THE_HOST, &ON_THE_DEVICE])).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,6 +19,7 @@ use datafusion::error::DataFusionError;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
+use super::conditions::Conditions;
 use super::{Watch, shown};
 
 /// Files whose first rows are looked at.
@@ -96,13 +97,14 @@ impl CsvFiles {
         usize::try_from(self.bytes / row_bytes).unwrap_or(usize::MAX)
     }
 
-    /// The columns at `places`, which are those of `schema`, of all rows in their order and in batches of at most
-    /// `batch_rows`; `threads` parse at once.
+    /// The columns at `places`, which are those of `schema`, of the rows for which `conditions` may hold, in their
+    /// order and in batches of at most `batch_rows`; `threads` parse at once.
     pub(super) fn batches(
         self: &Arc<Self>,
         places: &[usize],
         schema: SchemaRef,
-        (threads, batch_rows): (usize, usize),
+        threads: usize,
+        (batch_rows, conditions): (usize, &Conditions),
     ) -> BoxStream<'static, datafusion::error::Result<RecordBatch>> {
         let reading = Reading {
             files: Arc::clone(self),
@@ -118,12 +120,14 @@ impl CsvFiles {
             let (reading, next) = tasks::joined(taken.await)?;
             Ok::<_, Error>(next?.map(|next| (next, reading)))
         });
+        let conditions = conditions.clone();
         let batches = pieces.map(move |next| {
-            let schema = Arc::clone(&schema);
+            let (schema, conditions) = (Arc::clone(&schema), conditions.clone());
             async move {
                 let piece = next?;
                 let layout = Arc::clone(&piece.layout);
-                let parsed = tasks::blocking(move || parsed(&piece, &schema, batch_rows));
+                let parsed =
+                    tasks::blocking(move || parsed(&piece, &schema, (batch_rows, &conditions)));
                 tasks::joined(parsed.await)?.map_err(|error| layout.types.explained(error))
             }
         });
@@ -143,8 +147,13 @@ struct Piece {
     layout: Arc<CsvLayout>,
 }
 
-/// The rows of a piece, which have the columns of `schema`, in batches of at most so many rows, and of one at least.
-fn parsed(piece: &Piece, schema: &SchemaRef, batch_rows: usize) -> Result<Vec<RecordBatch>> {
+/// The rows of a piece for which `conditions` may hold. They have the columns of `schema`, in batches of at most so
+/// many rows, and of one at least.
+fn parsed(
+    piece: &Piece,
+    schema: &SchemaRef,
+    (batch_rows, conditions): (usize, &Conditions),
+) -> Result<Vec<RecordBatch>> {
     let Piece { chunk, parser, order, .. } = piece;
     let mut batches = Vec::with_capacity(chunk.ends.len().div_ceil(batch_rows.max(1)));
     parser.each_rows_of(chunk, batch_rows, |columns, row_count| {
@@ -157,7 +166,8 @@ fn parsed(piece: &Piece, schema: &SchemaRef, batch_rows: usize) -> Result<Vec<Re
             let options = RecordBatchOptions::new().with_row_count(Some(row_count));
             let columns = columns.collect();
             let schema = Arc::clone(schema);
-            batches.push(RecordBatch::try_new_with_options(schema, columns, &options)?);
+            let batch = RecordBatch::try_new_with_options(schema, columns, &options)?;
+            batches.extend(Some(conditions.left_of(batch)?).filter(|left| left.num_rows() > 0));
         }
         Ok(())
     })?;

@@ -8,7 +8,8 @@
 //! 2. [`open`] reads what tells the columns: a sample of [text](csv), or the metadata of [Parquet files](parquet).
 //! 3. A scan reads the columns that are asked for. Text is cut into chunks one after the other and parsed on all cores,
 //!    and rows keep the order of the file; row groups of Parquet are divided among the partitions, those that
-//!    [cannot have](pruning) a row that is asked for left out. Of the others, [comparisons](conditions) leave out rows.
+//!    [cannot have](pruning) a row that is asked for left out. Of what is read, [comparisons](conditions) leave out
+//!    rows.
 //!
 //! The readers are those of COPY, so values, errors and limits of memory are the same.
 //!
@@ -122,11 +123,13 @@ impl FileTable {
         let schema = Arc::new(self.schema.project(&places)?);
         let partitions = session.config().target_partitions();
         let call = self.call.as_str();
+        let conditions = Conditions::of(session, filters, &schema)?;
         let scan = match &self.source {
-            Source::Csv(files) => FileScanExec::of_csv(call, (files, places), schema, partitions),
+            Source::Csv(files) => {
+                FileScanExec::of_csv(call, (files, places), schema, partitions, conditions)
+            }
             Source::Parquet(files) => {
                 let groups = pruning::left_by(session, files, &self.schema, filters)?;
-                let conditions = Conditions::of(session, filters, &schema)?;
                 let parts = (groups, partitions);
                 FileScanExec::of_parquet(call, (files, places), schema, parts, conditions)
             }
@@ -159,14 +162,13 @@ impl TableProvider for FileTable {
         Some(statistics)
     }
 
-    /// Bounds of row groups may tell that none of their rows is asked for, and some conditions leave out rows of the
-    /// others; what is left is looked at above.
+    /// Some conditions leave out rows, and bounds of row groups may tell that none of theirs is asked for; what is left
+    /// is looked at above.
     fn supports_filters_pushdown(
         &self,
         filters: &[&Expr],
     ) -> EngineResult<Vec<TableProviderFilterPushDown>> {
-        let is_parquet = matches!(self.source, Source::Parquet(_));
-        let support = |filter: &&Expr| match is_parquet && pruning::is_simple(filter) {
+        let support = |filter: &&Expr| match pruning::is_simple(filter) {
             true => TableProviderFilterPushDown::Inexact,
             false => TableProviderFilterPushDown::Unsupported,
         };

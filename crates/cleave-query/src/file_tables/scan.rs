@@ -48,7 +48,7 @@ pub(crate) struct FileScanExec {
     groups: Vec<Vec<Group>>,
     /// Of Parquet: how many row groups there are.
     group_count: usize,
-    /// Of Parquet: by what rows are left out.
+    /// By what rows are left out.
     conditions: Conditions,
     rows: Precision<usize>,
     properties: Arc<PlanProperties>,
@@ -56,13 +56,14 @@ pub(crate) struct FileScanExec {
 }
 
 impl FileScanExec {
-    /// The columns at `places` of text files, which are those of `schema`, in one partition: rows keep their order, and
-    /// `threads` parse them.
+    /// The columns at `places` of text files, which are those of `schema`, of rows for which `conditions` may hold, in
+    /// one partition: rows keep their order, and `threads` parse them.
     pub(super) fn of_csv(
         call: &str,
         (files, places): (&Arc<CsvFiles>, Vec<usize>),
         schema: SchemaRef,
         threads: usize,
+        conditions: Conditions,
     ) -> Self {
         Self {
             call: call.to_owned(),
@@ -70,7 +71,7 @@ impl FileScanExec {
             threads,
             groups: Vec::new(),
             group_count: 0,
-            conditions: Conditions::default(),
+            conditions,
             rows: Precision::Inexact(files.row_estimate()),
             source: Source::Csv(Arc::clone(files)),
             properties: properties(&schema, 1),
@@ -79,8 +80,7 @@ impl FileScanExec {
         }
     }
 
-    /// The same of the row groups `groups` of Parquet files, in at most so many `partitions`, and of rows for which
-    /// `conditions` may hold.
+    /// The same of the row groups `groups` of Parquet files, in at most so many `partitions`.
     pub(super) fn of_parquet(
         call: &str,
         (files, places): (&Arc<ParquetFiles>, Vec<usize>),
@@ -120,7 +120,7 @@ impl FileScanExec {
         }
     }
 
-    /// Of Parquet: the conditions by which rows are left out.
+    /// The conditions by which rows are left out.
     pub(crate) fn conditions(&self) -> &[Arc<dyn PhysicalExpr>] {
         self.conditions.list()
     }
@@ -132,12 +132,12 @@ impl FileScanExec {
         batch_rows: usize,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
         let schema = Arc::clone(&self.schema);
+        let how = (batch_rows, &self.conditions);
         match (&self.source, self.groups.get(partition)) {
             (Source::Csv(files), _) if partition == 0 => {
-                Ok(files.batches(&self.places, schema, (self.threads, batch_rows)))
+                Ok(files.batches(&self.places, schema, self.threads, how))
             }
             (Source::Parquet(files), Some(groups)) => {
-                let how = (batch_rows, &self.conditions);
                 Ok(files.batches(&self.places, schema, groups, how))
             }
             _ => internal_err!("a scan of files has no partition {partition}"),
