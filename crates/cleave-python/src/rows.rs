@@ -149,6 +149,16 @@ impl Rows {
         Ok(batches)
     }
 
+    /// Stops the query, since Ctrl-C came between two of its batches. A thread that fetches goes on.
+    fn stop(&self, py: Python<'_>) {
+        drop(self.take_rest());
+        let source = self.source.get(py).map(Arc::clone);
+        let Ok(Ok(mut source)) = source.map(AsyncMutex::try_lock_owned) else { return };
+        let stopping = Box::pin(async move { source.stop().await });
+        // What comes while this is waited for is not told: the caller has an exception already.
+        drop(process::wait(py, &Notify::new(), None, stopping));
+    }
+
     /// Gives the rows up that are left. A thread that fetches goes on; in a fork there are none.
     fn give_up(&self) {
         drop(self.take_rest());
@@ -202,7 +212,7 @@ impl Rows {
         let tick = self.ticking(tick);
         let list = PyList::empty(py);
         loop {
-            py.check_signals()?;
+            py.check_signals().inspect_err(|_| self.stop(py))?;
             let wanted = limit.map(|limit| limit.saturating_sub(list.len()));
             if wanted == Some(0) {
                 return Ok(list);
