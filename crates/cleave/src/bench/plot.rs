@@ -93,7 +93,7 @@ fn latencies(picture: &mut Picture, y: f64, workload: &[Figures], analytic: &[Fi
     let least = figures().map(|(one, _)| quantile(one, 500)).fold(f64::INFINITY, f64::min);
     let most = figures().map(|(one, _)| quantile(one, 990)).fold(0.0, f64::max);
     let scale = Scale::logarithmic((least, most), (area.x, area.right()));
-    let title = "Latency: dot p50, square p95, line to p99";
+    let title = "Latency: dots p50 and p95, line to p99";
     picture.text((MARGIN, y), "", title);
     if !analytic.is_empty() {
         legend(picture, MARGIN + text_width(title) + 24.0, y);
