@@ -19,11 +19,21 @@ install_duckdb() {
     "$python_environment/bin/python" -c 'import duckdb; print("installed DuckDB", duckdb.__version__)'
 }
 
+# Another step of CI may be reading the lists; nobody waits for that lock by himself.
+update_lists() {
+    local try
+    for try in 1 2 3 4; do
+        "$@" apt-get update -qq && return
+        sleep $((try * 5))
+    done
+    return 1
+}
+
 install_postgresql() {
     command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null && return
     local as_root=()
     [[ $EUID -eq 0 ]] || as_root=(sudo)
-    "${as_root[@]}" apt-get update -qq
+    update_lists "${as_root[@]}"
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq postgresql
 }
 
@@ -31,7 +41,7 @@ install_sqlite() {
     command -v sqlite3 >/dev/null && return
     local as_root=()
     [[ $EUID -eq 0 ]] || as_root=(sudo)
-    "${as_root[@]}" apt-get update -qq
+    update_lists "${as_root[@]}"
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq sqlite3
 }
 
