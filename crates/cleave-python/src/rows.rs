@@ -129,7 +129,7 @@ impl Rows {
         let stop = Arc::new(Notify::new());
         let reading = next_unless(source, Arc::clone(&stop));
         let waited = process::wait(py, &stop, tick, Box::pin(reading));
-        match waited.inspect_err(|_| self.give_up())? {
+        match waited.inspect_err(|_| self.stop(py))? {
             Ok(read) => read.map_err(|error| error.exception(py)),
             Err(()) => Err(errors::stopped(py)),
         }
@@ -142,14 +142,15 @@ impl Rows {
         let stop = Arc::new(Notify::new());
         let reading = all_unless(source, Arc::clone(&stop));
         let waited = process::wait(py, &stop, tick, Box::pin(reading));
-        match waited.inspect_err(|_| self.give_up())? {
+        match waited.inspect_err(|_| self.stop(py))? {
             Ok(read) => batches.extend(read.map_err(|error| error.exception(py))?),
             Err(()) => return Err(errors::stopped(py)),
         }
         Ok(batches)
     }
 
-    /// Stops the query, since Ctrl-C came between two of its batches. A thread that fetches goes on.
+    /// Stops the query, since Ctrl-C came while its rows were fetched, unless that has stopped it already. A thread
+    /// that fetches goes on.
     fn stop(&self, py: Python<'_>) {
         drop(self.take_rest());
         let source = self.source.get(py).map(Arc::clone);

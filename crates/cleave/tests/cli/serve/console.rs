@@ -438,7 +438,7 @@ fn a_feed_goes_on_until_the_server_or_the_visit_ends() {
     let snapshot = next(&mut first).unwrap();
     assert!(snapshot["sessions"]["rows"].is_array() && snapshot["locks"]["rows"].is_array());
     assert!(snapshot["totals"]["plans"].is_u64(), "{snapshot}");
-    ada.query("SELECT count(*) FROM generate_series(1, 1000000) AS s (n) WHERE n % 7 = 1");
+    ada.query("SELECT count(*) FROM generate_series(1, 8000000) AS s (n) WHERE n % 7 = 1");
     // Devices are shown when they have answered, and a query that has ended once.
     let (mut devices, mut queries) = (0, 0);
     for snapshot in std::iter::from_fn(|| next(&mut first)).take(20) {
