@@ -106,12 +106,12 @@ def compare(binary, folder, port, owner):
     at = f"127.0.0.1:{port}/shop?sslrootcert={folder / 'root.crt'}"
     for url, expected in [
         (f"postgres://ada:wrong@{at}", "28P01"),
-        (f"postgres://ada@{at}", "asks for a password"),
+        (f"postgres://ada@{at}", "asks for the password"),
         (f"postgres://nobody:x@{at}", "28P01"),
-        (f"postgres://ada:{IN_A_URL}@127.0.0.1:{port}/shop", "28000"),
+        (f"postgres://ada:{IN_A_URL}@127.0.0.1:{port}/shop?sslmode=disable", "28000"),
         (f"postgres://ada:{IN_A_URL}@127.0.0.1:{port}/nothing?sslrootcert={folder / 'root.crt'}", "does not exist"),
         (f"postgres://ada:x@127.0.0.1:{servers.free_port()}/shop", "refused"),
-        (f"postgres://ada:x@{at}&sslmode=require", "sslmode"),
+        (f"postgres://ada:x@{at}&sslmode=perhaps", "sslmode"),
         (f"postgres://ada:x@{at.replace('root.crt', 'none.crt')}", "none.crt"),
     ]:
         code, told = imported(url, "wrong")
