@@ -69,10 +69,7 @@ def seen_from(context, selector):
 
 def times_of(page):
     # The page's policy forbids the evaluation that `wait_for_function` makes in it.
-    for _ in range(console.PATIENCE * 20):
-        if page.evaluate(PAINTED):
-            break
-        page.wait_for_timeout(50)
+    console.wait_for(lambda: page.evaluate(PAINTED), "the page was not painted, or could not be used")
     return page.evaluate(TIMES)
 
 
