@@ -140,6 +140,9 @@ async fn what_some_pages_tell_is_close_to_what_all_of_them_do() {
     // Ends are those of all pages.
     let ends = rows(&mut session, "SHOW STATISTICS FOR events").await;
     assert!(ends[0].contains(",0,159999,"), "{}", ends[0]);
+    // A value of 30 rows is in the sample 2 times on average, and by chance up to 8 times: it is then taken for a
+    // common one.
+    let rare = 5.0;
     for (condition, factor) in [
         ("id < 16000", 1.3),
         ("id BETWEEN 50000 AND 99999", 1.3),
@@ -148,10 +151,10 @@ async fn what_some_pages_tell_is_close_to_what_all_of_them_do() {
         ("runs BETWEEN 100 AND 199", 1.3),
         ("long_runs = 7", 2.0),
         ("long_runs < 5", 1.5),
-        ("many = 77", 1.5),
+        ("many = 77", rare),
         ("many < 500", 1.2),
         ("skewed = 3", 1.2),
-        ("skewed = 1000", 1.5),
+        ("skewed = 1000", rare),
         ("skewed < 5", 1.1),
         ("few = 1", 1.3),
         ("few = 0 AND skewed < 5", 1.2),
