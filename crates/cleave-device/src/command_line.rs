@@ -81,7 +81,7 @@ const FAILURE: u8 = 2;
 /// Why `cleaved` ended.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error("{0}\ntry --help")]
+    #[error("{0}; try --help")]
     Usage(String),
     #[error(transparent)]
     Credentials(#[from] TlsFileError),
@@ -536,7 +536,7 @@ impl Listening<'_> {
 }
 
 fn needed(name: &str) -> Failure {
-    Failure::Usage(format!("{name} is needed"))
+    Failure::Usage(format!("{name} is needed, or the option of that name in the file of --config"))
 }
 
 /// How other machines reach `engine`; None: they do not.
