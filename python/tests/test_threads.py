@@ -237,6 +237,45 @@ def test_rows_whose_reading_was_stopped_are_given_up(connect):
     assert connection.execute("SELECT 2").fetchone() == (2,)
 
 
+@interrupting
+def test_a_query_whose_rows_are_given_up_holds_up_no_statement(connect):
+    many = "SELECT v FROM generate_series(1, 1000000) a(v), generate_series(1, 1000000) b(w)"
+    connection = connect(autocommit=True)
+    cursor = connection.execute(many)
+    assert len(cursor.fetchmany(3)) == 3
+    cursor.close()
+    assert connection.execute("SELECT 1").fetchone() == (1,)
+    # Another statement in its place gives them up too, and so does the end of the cursor.
+    cursor = connection.execute(many)
+    assert cursor.execute("SELECT 2").fetchone() == (2,)
+    connection.execute(many).fetchone()
+    gc.collect()
+    assert connection.execute("SELECT 3").fetchone() == (3,)
+    # No change is undone with them, and no transaction fails.
+    connection.execute("CREATE TABLE t (id int)")
+    connection.execute("INSERT INTO t SELECT * FROM generate_series(1, 100000) AS s(v) RETURNING id").close()
+    with connect() as changing:
+        changing.execute("INSERT INTO t VALUES (1)")
+        changing.execute("SELECT * FROM generate_series(1, 200000) AS s(v)").close()
+    assert connection.execute("SELECT count(*) FROM t").fetchone() == (100_001,)
+
+
+@interrupting
+def test_a_statement_that_is_stopped_while_it_waits_for_other_rows_holds_up_no_other(server):
+    connection = cleave.connect(server, autocommit=True)
+    cursor = connection.execute("SELECT v FROM generate_series(1, 1000000) a(v), generate_series(1, 1000000) b(w)")
+    assert len(cursor.fetchmany(3)) == 3
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        # The server gives one result at a time: what is left of the cursor's is read first.
+        connection.execute("SELECT 1")
+    timer.join()
+    assert connection.execute("SELECT 2").fetchone() == (2,)
+    cursor.close()
+    connection.close()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_fork_is_refused_and_ends():
     said = python("""

@@ -72,6 +72,12 @@ impl Answer {
         Ok(batches)
     }
 
+    /// Whether all of it has come from the server: there is nothing to cancel.
+    #[must_use]
+    pub fn has_come(&self) -> bool {
+        self.connection.is_none()
+    }
+
     /// The command tag, as `INSERT 0 2`; None until all rows have been read, and for an empty statement.
     #[must_use]
     pub fn tag(&self) -> Option<&str> {

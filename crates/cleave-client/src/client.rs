@@ -268,6 +268,11 @@ impl Client {
         self.connection.try_lock().is_ok_and(|connection| connection.is_broken())
     }
 
+    /// Waits until no answer holds the connection.
+    pub async fn freed(&self) {
+        drop(self.connection.lock().await);
+    }
+
     /// The connection, if no answer holds it.
     pub(crate) fn free(&self) -> Result<OwnedMutexGuard<Connection>, ClientError> {
         Arc::clone(&self.connection).try_lock_owned().map_err(|_| ClientError::Busy)

@@ -7,7 +7,8 @@
 //!
 //! A query runs only as far as its rows are fetched. It reads the snapshot at which it began, whatever its connection
 //! does meanwhile. Where it fails on its way, the transaction in which it began has failed. Reading that is stopped may
-//! have lost rows, so it gives up those that are left.
+//! have lost rows, so it gives up those that are left. Given up, or with nobody left to read it, a query stops
+//! ([`Source::give_up`]).
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +18,7 @@ use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatchReader;
-use cleave_client::{Answer, CancelHandle};
+use cleave_client::Answer;
 use cleave_host::commitment::unless;
 use cleave_host::dialect::sql_type;
 use cleave_host::error::Fault;
@@ -32,6 +33,7 @@ use crate::errors::{self, Failure};
 use crate::held::Shared;
 use crate::plain_types::{cast_to, given_schema};
 use crate::process::{self, Count, Own, Tick};
+use crate::server::Cancel;
 use crate::values;
 
 /// The rows of a statement. See the module's description.
@@ -64,7 +66,7 @@ enum Batches {
     /// A query of a database of this process.
     Embedded(Box<ResultRows>, Begun),
     /// A server's answer, and what stops it.
-    Server(Box<Answer>, CancelHandle),
+    Server(Box<Answer>, Cancel),
     /// There are no more, and what came in place of the end.
     Ended(Option<Failure>),
     /// They were given up while somebody may read them.
@@ -129,7 +131,7 @@ impl Rows {
         let stop = Arc::new(Notify::new());
         let reading = next_unless(source, Arc::clone(&stop));
         let waited = process::wait(py, &stop, tick, Box::pin(reading));
-        match waited.inspect_err(|_| self.stop(py))? {
+        match waited.inspect_err(|_| self.give_up(true))? {
             Ok(read) => read.map_err(|error| error.exception(py)),
             Err(()) => Err(errors::stopped(py)),
         }
@@ -142,33 +144,21 @@ impl Rows {
         let stop = Arc::new(Notify::new());
         let reading = all_unless(source, Arc::clone(&stop));
         let waited = process::wait(py, &stop, tick, Box::pin(reading));
-        match waited.inspect_err(|_| self.stop(py))? {
+        match waited.inspect_err(|_| self.give_up(true))? {
             Ok(read) => batches.extend(read.map_err(|error| error.exception(py))?),
             Err(()) => return Err(errors::stopped(py)),
         }
         Ok(batches)
     }
 
-    /// Stops the query, since Ctrl-C came while its rows were fetched, unless that has stopped it already. A thread
-    /// that fetches goes on.
-    fn stop(&self, py: Python<'_>) {
-        drop(self.take_rest());
-        let source = self.source.get(py).map(Arc::clone);
-        let Ok(Ok(mut source)) = source.map(AsyncMutex::try_lock_owned) else { return };
-        let stopping = Box::pin(async move { source.stop().await });
-        // What comes while this is waited for is not told: the caller has an exception already.
-        drop(process::wait(py, &Notify::new(), None, stopping));
-    }
-
-    /// Gives the rows up that are left. A thread that fetches goes on; in a fork there are none.
-    fn give_up(&self) {
+    /// Gives the rows up that are left, as [`Source::give_up`] does. A thread that fetches goes on; in a fork there are
+    /// none.
+    fn give_up(&self, is_interrupted: bool) {
         drop(self.take_rest());
         if let Some(source) = self.source.here()
             && let Ok(mut source) = source.try_lock()
         {
-            source.ahead.clear();
-            let left = std::mem::replace(&mut source.from, Batches::GivenUp);
-            drop(Own::new(left));
+            source.give_up(is_interrupted);
         }
     }
 
@@ -213,7 +203,7 @@ impl Rows {
         let tick = self.ticking(tick);
         let list = PyList::empty(py);
         loop {
-            py.check_signals().inspect_err(|_| self.stop(py))?;
+            py.check_signals().inspect_err(|_| self.give_up(true))?;
             let wanted = limit.map(|limit| limit.saturating_sub(list.len()));
             if wanted == Some(0) {
                 return Ok(list);
@@ -255,7 +245,7 @@ impl Rows {
 
     /// Gives the rows up that are left.
     fn close(&self) {
-        self.give_up();
+        self.give_up(false);
     }
 }
 
@@ -282,7 +272,7 @@ impl Begun {
 
 impl Source {
     /// The rows of a server's answer with these columns.
-    pub(crate) fn server(answer: Box<Answer>, schema: &Schema, cancel: CancelHandle) -> Self {
+    pub(crate) fn server(answer: Box<Answer>, schema: &Schema, cancel: Cancel) -> Self {
         Self::of(Batches::Server(answer, cancel), given_schema(schema))
     }
 
@@ -323,6 +313,9 @@ impl Source {
             },
             Batches::GivenUp => return Some(Err(given_up().into())),
         };
+        if batch.is_none() {
+            self.end();
+        }
         Some(batch.map(|batch| given(&batch, &self.schema)).transpose())
     }
 
@@ -341,21 +334,48 @@ impl Source {
             Batches::Server(answer, _) => answer.next_batch().await?,
             Batches::Ended(_) | Batches::GivenUp => None,
         };
+        if batch.is_none() {
+            self.end();
+        }
         batch.map(|batch| given(&batch, &self.schema)).transpose()
     }
 
-    /// Gives up what is left, since its reader was stopped: its transaction has failed then.
-    async fn stop(&mut self) {
+    /// Notes that all have come.
+    fn end(&mut self) {
+        drop(Own::new(std::mem::replace(&mut self.from, Batches::Ended(None))));
+    }
+
+    /// Gives up what is left, and stops the query that would go on with it. Where its reader `is_interrupted`, its
+    /// transaction has failed then; otherwise nothing but the rows is lost.
+    fn give_up(&mut self, is_interrupted: bool) {
         self.ahead.clear();
         match std::mem::replace(&mut self.from, Batches::GivenUp) {
             Batches::Embedded(rows, begun) => {
-                drop(rows);
-                begun.fail();
+                drop(Own::new(rows));
+                if is_interrupted {
+                    begun.fail();
+                }
             }
-            // A server that cannot be reached has lost the query.
-            Batches::Server(_, cancel) => cancel.cancel().await.unwrap_or_default(),
+            Batches::Server(answer, cancel)
+                if !answer.has_come() && (is_interrupted || cancel.loses_rows_alone) =>
+            {
+                process::in_background(Box::pin(async move {
+                    // A server that cannot be reached has lost the query.
+                    cancel.handle.cancel().await.unwrap_or_default();
+                    // Until now it held the connection, so that no later statement is cancelled in its place.
+                    drop(answer);
+                }));
+            }
+            // The next statement skips what the server still sends.
+            Batches::Server(answer, _) => drop(Own::new(answer)),
             Batches::Ended(_) | Batches::GivenUp => {}
         }
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.give_up(false);
     }
 }
 
@@ -367,7 +387,7 @@ async fn next_unless(
     let mut source = unless(source.lock_owned(), stop.notified()).await?;
     let next = unless(source.next(), stop.notified()).await;
     if next.is_err() {
-        source.stop().await;
+        source.give_up(true);
     }
     next
 }

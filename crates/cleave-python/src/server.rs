@@ -1,8 +1,8 @@
 //! The session of a server: the same statements and values in, over PostgreSQL's protocol.
 //!
 //! A server gives one result at a time. Before the next statement of a connection, what is left of the result of
-//! another cursor is read into memory ([`Server::settle`]). Rows are loaded as CSV by COPY, which the server reads as
-//! values of the table's columns.
+//! another cursor is read into memory, and a query that was given up has been cancelled ([`Server::settle`]). Rows are
+//! loaded as CSV by COPY, which the server reads as values of the table's columns.
 
 use std::io::Read;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use cleave_client::{Address, Answer, CancelHandle, Client, TransactionStatus, Va
 use cleave_host::Error;
 use cleave_host::address_file::{Found, Listens};
 use cleave_host::copy::{CsvOptions, CsvWriter};
-use cleave_host::statement::parse_script;
+use cleave_host::statement::{Statement, parse_script};
 use cleave_store::ColumnType;
 use futures::future::BoxFuture;
 use pyo3::prelude::*;
@@ -50,9 +50,16 @@ pub(crate) struct Server {
 /// The outcome of a statement.
 pub(crate) enum Answered {
     /// Rows with these columns.
-    Rows(Box<Answer>, SchemaRef, CancelHandle),
+    Rows(Box<Answer>, SchemaRef, Cancel),
     /// None, with the command tag.
     Done(String),
+}
+
+/// What stops a statement.
+pub(crate) struct Cancel {
+    pub(crate) handle: CancelHandle,
+    /// Whether nothing but its rows is lost then: no change of its own, and no transaction.
+    pub(crate) loses_rows_alone: bool,
 }
 
 impl Held for Server {
@@ -111,11 +118,15 @@ impl Server {
         self.open = Arc::downgrade(source);
     }
 
-    /// Reads what is left of an open result, so that the next statement can run.
+    /// Reads what is left of an open result, or waits until one that was given up has been cancelled, so that the next
+    /// statement can run.
     async fn settle(&mut self) {
-        if let Some(source) = std::mem::take(&mut self.open).upgrade() {
+        // Until that is done: a statement that is stopped meanwhile leaves it to the next one.
+        if let Some(source) = self.open.upgrade() {
             source.lock().await.buffer().await;
         }
+        self.open = Weak::new();
+        self.client.freed().await;
     }
 
     /// Runs the statements of `sql`, and gives the outcome of the last one.
@@ -144,7 +155,13 @@ impl Server {
                 answer.collect().await?;
             }
         }
-        self.run_one(text, values, implicit && changes_or_locks(&last.statement)).await
+        let begins = implicit && changes_or_locks(&last.statement);
+        let mut answered = self.run_one(text, values, begins).await?;
+        if let Answered::Rows(_, _, cancel) = &mut answered {
+            let is_query = matches!(last.statement, Statement::Query(_));
+            cancel.loses_rows_alone = is_query && !self.client.in_transaction();
+        }
+        Ok(answered)
     }
 
     /// Runs one statement, in the transaction that it begins if it has to.
@@ -164,7 +181,9 @@ impl Server {
         let mut answer = self.client.run(sql, values).await?;
         match answer.schema().cloned() {
             Some(schema) => {
-                Ok(Answered::Rows(Box::new(answer), schema, self.client.cancel_handle()))
+                let handle = self.client.cancel_handle();
+                let cancel = Cancel { handle, loses_rows_alone: false };
+                Ok(Answered::Rows(Box::new(answer), schema, cancel))
             }
             None => {
                 answer.collect().await?;
