@@ -4,7 +4,7 @@
 //!
 //! It makes nothing silently: it reports when it creates a missing media file or identity. It needs no orderly
 //! shutdown: writes that a host was told are synced are on the media, and the host repeats or gives up the others, so a
-//! signal may stop it at any moment.
+//! signal may stop it at any moment. With traces, SIGTERM and SIGINT let it send the spans that wait first.
 
 mod config_file;
 
@@ -27,6 +27,7 @@ use crate::owner_record::{OwnerRecord, OwnerRecordError};
 use crate::process_log::{self, LogFormat, LogLevel};
 use crate::runtime::{Runtime, RuntimeError, RuntimeOptions};
 use crate::serve::{ListenOptions, Listener, LocalListener, LocalOptions, Log, ServeError};
+use crate::signals::{self, Signals};
 use crate::supervisor;
 
 /// What `--help` prints. An option begins a line with two spaces; deeper lines go on with it.
@@ -77,6 +78,9 @@ Exit codes: 0 ended as asked, 1 wrong arguments, 2 could not start or go on.
 const MISUSE: u8 = 1;
 /// Exit code of a device that could not start or continue.
 const FAILURE: u8 = 2;
+
+/// How long the threads of the sockets may take to end with it.
+const SHUTDOWN: Duration = Duration::from_secs(1);
 
 /// Why `cleaved` ended.
 #[derive(Debug, thiserror::Error)]
@@ -353,6 +357,8 @@ fn run(options: &Options) -> Result<(), Failure> {
     let remote = |engine| remote_options(options, engine, &log);
     // All of them before any media is made.
     let remotes = options.engines.iter().map(remote).collect::<Result<Vec<_>, Failure>>()?;
+    // Before there is another thread.
+    let mut signals = options.traces.as_ref().map(|_| end_by_signal()).transpose()?;
     let traces = begin_traces(options)?;
     let node = Node::new(options.node.clone().unwrap_or_default());
     let engines = options.engines.iter().zip(remotes);
@@ -382,21 +388,35 @@ fn run(options: &Options) -> Result<(), Failure> {
         let serving = async {
             join_all(listening.into_iter().map(Listening::serve)).await;
         };
-        if options.until_stdin_closes {
-            let closed = stdin_closed()?;
-            tokio::select! {
-                () = serving => {}
-                _ = closed => {}
-            }
-        } else {
-            serving.await;
+        let closed = options.until_stdin_closes.then(stdin_closed).transpose()?;
+        let signalled = signals.as_mut().map(Signals::next);
+        tokio::select! {
+            () = serving => {}
+            _ = of_option(closed) => {}
+            () = of_option(signalled) => {}
         }
         Ok(())
     });
     if let Some(traces) = traces {
         traces.end();
     }
+    // A signal that has come ends the process, whatever they do, as one without traces would.
+    threads.shutdown_timeout(SHUTDOWN);
     served
+}
+
+/// The signals that end the process, which by themselves do so no longer.
+fn end_by_signal() -> Result<Signals, Failure> {
+    signals::block();
+    Signals::listen().map_err(Failure::Threads)
+}
+
+/// What `future` gives, if there is one; otherwise nothing ever.
+async fn of_option<F: Future>(future: Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Begins to send traces, if that is asked for.

@@ -13,7 +13,7 @@
 //!    `run_pages`: the media as the run reads it, counted; `home_pages`: those of other devices too.
 //!    `run_space`: where it may write, which the host extends. `peers`: links to other devices, and their pages.
 //! 7. [`command_line`]: `cleaved`, and `cleave device-process`, which is the same.
-//!    [`process_log`]: the log of a process; [`supervisor`] tells who started it that it serves.
+//!    [`process_log`]: the log of a process; [`supervisor`] tells who started it that it serves; [`signals`] end it.
 //!
 //! Deliberately absent: SQL, planning, transactions, catalogs, placement. The host owns all of them; a device knows
 //! blocks, and fragments while they run. Only the media and the record of its owner survive a restart.
@@ -39,6 +39,7 @@ mod run_partitions;
 mod run_space;
 pub mod runtime;
 pub mod serve;
+pub mod signals;
 pub mod supervisor;
 
 pub use command_line::main_with_args;

@@ -15,6 +15,7 @@
 //! 3. `doorbell`: [`Doorbell`], which wakes a side that sleeps because it found nothing to do.
 //! 4. `lock_table`: [`HostLocks`] and [`DeviceLocks`], row locks that both sides take, in a region of their own.
 //! 5. `descriptors`: file descriptors over a Unix socket, by which the other side gets region and bells.
+//! 6. `ending_signals`: how a process waits for the signals that end it, which needs `unsafe` too.
 //!
 //! Invariants: this crate holds all the `unsafe` of shared memory. Nothing in the region is trusted: positions are read
 //! once, checked, and kept in private memory, and bytes are copied out before they are parsed, so a peer can damage
@@ -28,6 +29,8 @@
 mod descriptors;
 #[cfg(not(loom))]
 mod doorbell;
+#[cfg(not(loom))]
+mod ending_signals;
 mod lock_table;
 #[cfg(not(loom))]
 mod region;
@@ -38,6 +41,8 @@ mod slot_ring;
 pub use descriptors::{receive_descriptors, send_descriptors};
 #[cfg(not(loom))]
 pub use doorbell::Doorbell;
+#[cfg(not(loom))]
+pub use ending_signals::{block_ending_signals, wait_for_ending_signal};
 pub use lock_table::{
     DeviceLocks, ENTRY_COUNT_MAX, ENTRY_COUNT_MIN, Holder, HostLocks, HostWait, Job, JobId,
     JobLock, JobLocks, JobWait, Joined, LockError, LockFigures, Row, SlotFormat, TableShape,

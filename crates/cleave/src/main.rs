@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         return cleave_device::main_with_args(arguments);
     }
     if let Command::Serve(_) = invocation.command {
-        serve::signals::block();
+        cleave_device::signals::block();
     }
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.thread_stack_size(STACK_BYTES).enable_all();

@@ -28,7 +28,6 @@ pub(crate) mod front;
 pub(crate) mod http;
 pub(crate) mod options;
 pub(crate) mod postgres;
-pub(crate) mod signals;
 mod slow_log;
 mod traces;
 pub(crate) mod users;
@@ -40,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use cleave_device::{process_log, supervisor};
+use cleave_device::{process_log, signals, supervisor};
 use cleave_host::address_file::{self, Listens};
 use cleave_host::login::LoginSecret;
 use cleave_host::{Admits, Client, Database, Session};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tempfile::tempdir;
 
-use crate::program::{cleave, sql};
+use crate::program::{cleave, sql, terminate};
 
 /// A process that is killed, as by `kill -9`, when this is dropped.
 pub(crate) struct Process(Child);
@@ -62,6 +62,11 @@ impl Process {
             .stderr(File::create(folder.join("log")).unwrap())
             .spawn();
         Self(child.unwrap())
+    }
+
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) {
+        terminate(&self.0);
     }
 
     /// Waits until it has ended by itself.

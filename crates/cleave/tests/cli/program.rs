@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// The result of one run of the program.
 #[derive(Debug)]
@@ -51,6 +51,12 @@ pub(crate) fn cleave_with_input(arguments: &[&str], input: &str) -> Run {
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
     }
+}
+
+/// Asks a process to end, as an operator does.
+pub(crate) fn terminate(process: &Child) {
+    let process = nix::unistd::Pid::from_raw(process.id().cast_signed());
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGTERM).unwrap();
 }
 
 /// `cleave sql --db DIRECTORY ARGUMENTS`.

@@ -10,6 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::{digest, hmac, pbkdf2};
 
+use crate::program::terminate;
+
 /// A server that is ended with the test.
 pub(crate) struct Server {
     child: Child,
@@ -87,8 +89,7 @@ impl Server {
 
     /// Asks it to end.
     pub(crate) fn terminate(&self) {
-        let process = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
-        nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGTERM).unwrap();
+        terminate(&self.child);
     }
 
     /// Bytes of memory that it has.

@@ -117,12 +117,10 @@ fn a_statement_is_one_trace_on_both_sides_of_a_link() {
         .arg("device-process")
         .arg("--media")
         .arg(folder.path().join("media"))
-        .args(["--local", at, "--traces", &url, "--until-stdin-closes"])
-        .stdin(Stdio::piped())
+        .args(["--local", at, "--traces", &url])
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let input = child.stdin.take().unwrap();
     while std::os::unix::net::UnixStream::connect(&socket).is_err() {
         assert!(child.try_wait().unwrap().is_none(), "the device ended at once");
         std::thread::park_timeout(Duration::from_millis(5));
@@ -148,7 +146,8 @@ fn a_statement_is_one_trace_on_both_sides_of_a_link() {
     assert!(!failed.error.is_empty());
     server.terminate();
     assert_eq!(server.ended(), Some(0));
-    drop(input);
+    // What waits is sent first.
+    device.terminate();
     device.ended();
 
     let bodies: Vec<Vec<u8>> = bodies.try_iter().collect();
