@@ -151,15 +151,20 @@ pub(super) fn without_ordinals(text: &str) -> String {
     tidied(&out)
 }
 
-/// `text` of DataFusion's without types of literals and control characters.
+/// `text` of DataFusion's without types of literals and control characters, and with casts as in SQL.
 fn tidied(text: &str) -> String {
+    tidied_within(text, 0)
+}
+
+fn tidied_within(text: &str, depth: usize) -> String {
     let text = text.replace("count(Int64(1))", "count(*)");
     let mut out = String::with_capacity(text.len());
     let mut rest = text.as_str();
     while let Some(letter) = rest.chars().next() {
         let begins_word = !out.ends_with(|last: char| last.is_alphanumeric() || last == '_');
-        if let Some((literal, behind)) = begins_word.then(|| typed_literal(rest)).flatten() {
-            out.push_str(&literal);
+        let written = || typed_literal(rest).or_else(|| named_cast(rest, depth));
+        if let Some((written, behind)) = begins_word.then(written).flatten() {
+            out.push_str(&written);
             rest = behind;
             continue;
         }
@@ -190,6 +195,52 @@ fn typed_literal(text: &str) -> Option<(String, &str)> {
     }
 }
 
+/// The cast that `text` begins with, where DataFusion has it as `CAST(… AS Int64)`, and what is behind it.
+fn named_cast(text: &str, depth: usize) -> Option<(String, &str)> {
+    if depth > DEPTH_MAX {
+        return None;
+    }
+    let text = text.strip_prefix("TRY_").unwrap_or(text).strip_prefix("CAST(")?;
+    let (mut brackets, mut is_quoted, mut word) = (0_usize, false, None);
+    let end = text.bytes().enumerate().find_map(|(at, letter)| {
+        match letter {
+            b'"' => is_quoted = !is_quoted,
+            _ if is_quoted => {}
+            b'(' => brackets += 1,
+            b')' if brackets == 0 => return Some(at),
+            b')' => brackets -= 1,
+            b' ' if brackets == 0 && text.get(at..)?.starts_with(" AS ") => word = Some(at),
+            _ => {}
+        }
+        None
+    })?;
+    let word = word?;
+    // Behind the type may be what its field says of it.
+    let to = text.get(word + " AS ".len()..end)?.split('<').next()?;
+    let to = type_name(&to.parse::<DataType>().ok()?);
+    let operand = tidied_within(text.get(..word)?, depth + 1);
+    let precedence = if is_one(&operand) { WHOLE } else { 0 };
+    Some((cast_text(Written { text: operand, precedence }, &to).text, text.get(end + 1..)?))
+}
+
+/// Whether `text` is one name, literal, call or cast, or has brackets around it.
+fn is_one(text: &str) -> bool {
+    let (mut brackets, mut quote) = (0_usize, None);
+    let is_within = |letter: u8| {
+        match (quote, letter) {
+            (Some(open), _) if open != letter => {}
+            (Some(_), _) => quote = None,
+            (None, b'"' | b'\'') => quote = Some(letter),
+            (None, b'(') => brackets += 1,
+            (None, b')') => brackets = brackets.saturating_sub(1),
+            (None, b' ') => return brackets > 0,
+            (None, _) => {}
+        }
+        true
+    };
+    !text.starts_with('-') && text.bytes().all(is_within)
+}
+
 fn written(expr: &Arc<dyn PhysicalExpr>, names: &Names<'_>, depth: usize) -> Written {
     if depth > DEPTH_MAX {
         return Written::whole("…".to_owned());
@@ -205,10 +256,10 @@ fn written(expr: &Arc<dyn PhysicalExpr>, names: &Names<'_>, depth: usize) -> Wri
         return binary_text(binary, names, depth);
     }
     if let Some(cast) = expr.downcast_ref::<CastExpr>() {
-        return cast_text(inner(cast.expr()), cast.cast_type());
+        return cast_text(inner(cast.expr()), &type_name(cast.cast_type()));
     }
     if let Some(cast) = expr.downcast_ref::<TryCastExpr>() {
-        return cast_text(inner(cast.expr()), cast.cast_type());
+        return cast_text(inner(cast.expr()), &type_name(cast.cast_type()));
     }
     let test = |operand: Written, test: &str| Written {
         text: format!("{} {test}", operand.within(TEST + 1)),
@@ -310,10 +361,7 @@ fn call_text(
             Written { text, precedence }
         }
         Call::Operand(operand) => inner(operand),
-        Call::Cast(operand, to) => {
-            let text = format!("{}::{to}", inner(operand).within(CAST));
-            Written { text, precedence: CAST }
-        }
+        Call::Cast(operand, to) => cast_text(inner(operand), to),
         Call::Named => {
             let values = call.args().iter().take(VALUES_MAX).map(|value| inner(value).text);
             let values = elided(values.collect(), call.args().len(), ", ");
@@ -322,9 +370,8 @@ fn call_text(
     }
 }
 
-fn cast_text(inner: Written, to: &DataType) -> Written {
-    let text = format!("{}::{}", inner.within(CAST), type_name(to));
-    Written { text, precedence: CAST }
+fn cast_text(inner: Written, to: &str) -> Written {
+    Written { text: format!("{}::{to}", inner.within(CAST)), precedence: CAST }
 }
 
 fn literal(value: &ScalarValue) -> Written {
@@ -497,6 +544,17 @@ mod tests {
             ("a⟨2⟩", "a"),
             ("Year", "\"Year\""),
             ("MyInt64(1)", "MyInt64(1)"),
+            ("CAST(f.id AS Int64)", "f.id::bigint"),
+            (
+                "CAST(t.a + Int64(1) AS Float64) < CAST(f(b, c) AS Int32)",
+                "(t.a + 1)::double precision < f(b, c)::integer",
+            ),
+            (
+                "TRY_CAST(CAST(Utf8(\"a b\") AS Date32) AS Decimal128(10, 2))",
+                "'a b'::date::numeric",
+            ),
+            ("CAST(a AS Int64", "CAST(a AS Int64"),
+            ("CAST(a AS Nothing)", "CAST(a AS Nothing)"),
         ] {
             assert_eq!(column_text(name), expected, "{name}");
         }
