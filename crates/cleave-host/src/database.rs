@@ -9,7 +9,9 @@
 //! Each layer also offers the methods of the layers below it.
 
 use std::fmt;
+use std::fs::Permissions;
 use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,6 +25,7 @@ use cleave_replica::check;
 use cleave_replica::check::{CheckOptions, CheckReport};
 use cleave_replica::replication::Replication;
 use futures::future::BoxFuture;
+use tempfile::TempDir;
 
 use crate::session::Session;
 pub use cleave_engine::storage_engine::{
@@ -48,6 +51,15 @@ impl Database {
             let (engine, replication) = Replication::open(directory, options).await?;
             Ok(Arc::new(Self { queries: QueryEngine::new(engine), replication }))
         })
+    }
+
+    /// A new folder for a database that is called `:memory:`, which goes when this is dropped.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn temporary_folder() -> std::io::Result<TempDir> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("cleave-").permissions(Permissions::from_mode(0o700)).tempdir()
     }
 
     /// The query engine that plans and runs its queries.

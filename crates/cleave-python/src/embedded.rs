@@ -321,8 +321,8 @@ fn texts_of(values: &[Value]) -> Vec<Option<&str>> {
 
 /// A new folder for a database in memory.
 fn new_folder() -> Result<TempDir, Error> {
-    let folder = tempfile::Builder::new().prefix("cleave-").tempdir();
-    folder.map_err(|error| Error::io("make a folder in", &std::env::temp_dir(), error))
+    Database::temporary_folder()
+        .map_err(|error| Error::io("make a folder in", &std::env::temp_dir(), error))
 }
 
 /// Rows of Python's values as batches of these columns.

@@ -1,7 +1,7 @@
 //! Opens a database, with its embedded device, and a session for the path that the command line names; or tells where
 //! the process listens that has it open.
 
-use std::fs::{Metadata, Permissions};
+use std::fs::Metadata;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -68,9 +68,7 @@ pub(crate) fn temporary_folder(place: &mut Place) -> Result<Option<TempDir>, Fai
     if place.directory.as_deref() != Some(Path::new(":memory:")) {
         return Ok(None);
     }
-    let mut builder = tempfile::Builder::new();
-    let builder = builder.prefix("cleave-").permissions(Permissions::from_mode(0o700));
-    let folder = builder.tempdir().map_err(|error| {
+    let folder = Database::temporary_folder().map_err(|error| {
         let parent = std::env::temp_dir();
         Failure::Usage(format!("no folder can be made in {}: {error}", parent.display()))
     })?;
