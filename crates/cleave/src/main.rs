@@ -33,6 +33,7 @@ use std::sync::Arc;
 
 use arguments::{Command, Invocation};
 use failure::Failure;
+use open::Create;
 use serve::beside::Beside;
 use shell::Target;
 use shell::remote::Remote;
@@ -110,25 +111,23 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
         Command::Demo(options) => demo::run(&options, &place).await,
         Command::Sql { format, create, read_only, sources } => {
             let temporary = open::temporary_folder(&mut place)?;
-            if let Some(remote) = Box::pin(Remote::open(&place, read_only)).await? {
-                return shell::run(Target::Remote(Box::new(remote)), format, &sources).await;
-            }
-            let opened = match &temporary {
-                Some(_) => Box::pin(open::open_temporary(&place)).await,
-                None => open::open_asked(&place, create).await,
-            };
-            let (database, mut session) = match opened {
-                Err(Failure::Open(error)) if error.sqlstate() == IN_USE => {
-                    // Another process has opened it since, and may answer by now.
-                    match Box::pin(Remote::open(&place, read_only)).await? {
-                        None => return Err(Failure::Open(error)),
-                        Some(remote) => {
-                            let target = Target::Remote(Box::new(remote));
-                            return shell::run(target, format, &sources).await;
-                        }
-                    }
+            let mut in_use = None;
+            let (database, mut session) = loop {
+                if let Some(remote) = Box::pin(Remote::open(&place, read_only)).await? {
+                    return shell::run(Target::Remote(Box::new(remote)), format, &sources).await;
                 }
-                opened => opened?,
+                if let Some(error) = in_use.take() {
+                    return Err(Failure::Open(error));
+                }
+                let opened = match &temporary {
+                    Some(_) => Box::pin(open::open(&place, Create::Temporary)).await,
+                    None => open::open_asked(&place, create).await,
+                };
+                match opened {
+                    // Another process has opened it since, and may answer by now.
+                    Err(Failure::Open(error)) if error.sqlstate() == IN_USE => in_use = Some(error),
+                    opened => break opened?,
+                }
             };
             if read_only {
                 session.only_read("the database was opened with --read-only");

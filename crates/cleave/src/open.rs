@@ -27,6 +27,8 @@ pub(crate) enum Create {
     Never,
     /// An empty or missing folder becomes one.
     IfAbsent,
+    /// The same of a [temporary folder](temporary_folder), of which nobody is told.
+    Temporary,
 }
 
 /// Opens the database that the command line names, and a session with its settings.
@@ -37,7 +39,7 @@ pub(crate) async fn open(
     let directory = directory(place)?;
     let is_new = !manifest::exists(directory);
     let database = open_directory(directory, create, place.memory()).await?;
-    if is_new {
+    if is_new && create != Create::Temporary {
         tell(&format!("made a new database in {}", directory.display()));
     }
     for (table, index, fault) in database.catalog().segment_faults() {
@@ -74,14 +76,6 @@ pub(crate) fn temporary_folder(place: &mut Place) -> Result<Option<TempDir>, Fai
     })?;
     place.directory = Some(folder.path().to_owned());
     Ok(Some(folder))
-}
-
-/// Makes a database in a [temporary folder](temporary_folder).
-pub(crate) async fn open_temporary(place: &Place) -> Result<(Arc<Database>, Session), Failure> {
-    let directory = directory(place)?;
-    let database = open_directory(directory, Create::IfAbsent, place.memory()).await?;
-    let session = session(&database, &place.settings)?;
-    Ok((database, session))
 }
 
 /// Refuses a folder that is missing or empty.
@@ -155,7 +149,7 @@ fn tell(message: &str) {
 /// The options for opening a database.
 pub(crate) fn open_options(create: Create, memory: MemoryBudgets) -> OpenOptions {
     allocator::keep_within(memory);
-    let mut options = OpenOptions::new(embedded_device()).create(create == Create::IfAbsent);
+    let mut options = OpenOptions::new(embedded_device()).create(create != Create::Never);
     if let Some(bytes) = memory.buffer_pool {
         options = options.buffer_pool_bytes(bytes);
     }
