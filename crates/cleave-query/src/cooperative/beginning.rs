@@ -58,15 +58,19 @@ pub(super) struct RunsAt {
     _busy: Busy,
     /// Copies on which earlier runs of the same part failed.
     failed: BTreeSet<DeviceId>,
+    /// Counts the part's morsels, once for all of its runs.
+    progress: Progress,
 }
 
 /// What became of runs of a part that were begun before.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Earlier {
     /// Copies of the part's mirror on which one failed.
     failed: BTreeSet<DeviceId>,
     /// The rows that they have given out.
-    pub(super) given: Option<GivenRows>,
+    given: Option<GivenRows>,
+    /// What they have counted of the part's morsels.
+    progress: Progress,
 }
 
 /// Why a run did not begin on a device.
@@ -116,7 +120,14 @@ impl RunsAt {
     pub(super) fn failed(&mut self, given: Option<GivenRows>) -> Earlier {
         let mut failed = std::mem::take(&mut self.failed);
         failed.insert(self.device.id());
-        Earlier { failed, given }
+        Earlier { failed, given, progress: self.progress.clone() }
+    }
+}
+
+impl Earlier {
+    /// There were none, of a statement whose `progress` this is.
+    fn none(progress: &Progress) -> Self {
+        Self { failed: BTreeSet::new(), given: None, progress: progress.again() }
     }
 }
 
@@ -163,14 +174,15 @@ impl FragmentExec {
             key_filters: prepared.key_filters,
             ..FragmentFigures::of_new_run(self.number, at, self.fragment.tables(), sizes)
         };
+        let mut earlier = Earlier::none(&self.context.settings().client.progress);
         if !on_device {
-            return self.run_on_host(prepared, part, task, figures, None);
+            return self.run_on_host(prepared, part, task, figures, earlier);
         }
-        let (mut figures, mut earlier) = (figures, Earlier::default());
+        let mut figures = figures;
         let begun = self.begin(prepared, (part, inputs), task, &mut figures, &mut earlier);
         match Box::pin(begun).await? {
             Some((at, run)) => Ok(Run::OnDevice { at, run, figures }),
-            None => self.run_on_host(prepared, part, task, figures, None),
+            None => self.run_on_host(prepared, part, task, figures, earlier),
         }
     }
 
@@ -190,15 +202,16 @@ impl FragmentExec {
         loop {
             let next = part.device.next_reader(&earlier.failed);
             let Some((at, busy, is_last)) = next else { return Ok(None) };
-            let given = earlier.given.clone();
+            let known = (earlier.given.clone(), earlier.progress.again());
             let over = (part, inputs.as_slice());
-            match self.begin_at((&at, is_last), prepared, over, task, given).await? {
+            match self.begin_at((&at, is_last), prepared, over, task, known).await? {
                 Ok((link, run)) => {
                     let failed = std::mem::take(&mut earlier.failed);
                     if !failed.is_empty() {
                         figures.begun_again = figures.refused.take();
                     }
-                    let at = RunsAt { device: at, link, _busy: busy, failed };
+                    let progress = earlier.progress.clone();
+                    let at = RunsAt { device: at, link, _busy: busy, failed, progress };
                     self.context.figures().begin(figures, run.timeline(), run.ongoing());
                     return Ok(Some((at, run)));
                 }
@@ -213,15 +226,15 @@ impl FragmentExec {
         }
     }
 
-    /// Begins it `at` the device of `part` or a copy of that, over `inputs`, without the rows that were `given` out. A
-    /// copy that is not the last is not waited for if it does not answer at all.
+    /// Begins it `at` the device of `part` or a copy of that, over `inputs`, without the rows that were `given` out;
+    /// `progress` counts its morsels. A copy that is not the last is not waited for if it does not answer at all.
     async fn begin_at(
         &self,
         (at, is_last): (&Arc<Device>, bool),
         prepared: &Arc<PreparedFragment>,
         (part, inputs): (&FragmentPart, &[(u32, StatementInput)]),
         task: &Arc<TaskContext>,
-        given: Option<GivenRows>,
+        (given, progress): (Option<GivenRows>, Progress),
     ) -> Result<std::result::Result<(Arc<dyn Link>, Box<SharedRun>), Refusal>> {
         let device = &part.device;
         let mut morsels: Vec<Vec<Morsel>> =
@@ -282,12 +295,13 @@ impl FragmentExec {
                 });
                 let helper = shares.then(|| {
                     let inputs = inputs.to_vec();
-                    self.helper(prepared, part, (Arc::clone(&link), run), inputs, streamed, task)
+                    let run = (Arc::clone(&link), run, progress.clone());
+                    self.helper(prepared, part, run, inputs, streamed, task)
                 });
                 let helper = helper.flatten();
                 if let Some((input, _)) = inputs.last() {
                     // Where the host may take part, that counts.
-                    let progress = helper.is_none().then(|| self.progress());
+                    let progress = helper.is_none().then_some(progress);
                     let (counts, streamed) = (progress.is_some(), (*input, morsel_count));
                     let linked = (device, &link);
                     let ongoing = OngoingRun::new(linked, run, streamed, progress, clock.clone());
@@ -435,17 +449,13 @@ impl FragmentExec {
         });
     }
 
-    fn progress(&self) -> Progress {
-        self.context.settings().client.progress.clone()
-    }
-
-    /// The host's part in a run over `morsels`, which are of the last of `inputs`; None where there is nothing to
-    /// share.
+    /// The host's part in a run over `morsels`, which are of the last of `inputs`, and which `progress` counts; None
+    /// where there is nothing to share.
     fn helper(
         &self,
         prepared: &Arc<PreparedFragment>,
         part: &FragmentPart,
-        (link, run): (Arc<dyn Link>, CommandHeader),
+        (link, run, progress): (Arc<dyn Link>, CommandHeader, Progress),
         inputs: Vec<(u32, StatementInput)>,
         morsels: Vec<Morsel>,
         task: &Arc<TaskContext>,
@@ -459,8 +469,8 @@ impl FragmentExec {
         let partitions = prepared.host_partitions(task);
         let device = Arc::clone(&part.device);
         let streamed = (*input, morsels);
-        let progress = Some(self.progress());
-        let stealing = Stealing::new(device, link, run, streamed, sharing, partitions, progress);
+        let counts = Some(progress.clone());
+        let stealing = Stealing::new(device, link, run, streamed, sharing, partitions, counts);
         let run = LentRun::new(self, prepared, &stealing, &inputs, task);
         let lent = across_nodes::rows(&run, part);
         let source = Arc::clone(&stealing);
@@ -470,25 +480,26 @@ impl FragmentExec {
             let source = Arc::clone(&source);
             let streamed = (source.input(), source as Arc<dyn MorselSource>);
             let rows = prepared.rows.inputs.clone();
-            let over = context.fragment_context_of(&inputs, Some(streamed), rows)?;
+            let over = context.fragment_context_of(&inputs, Some(streamed), rows, &progress)?;
             prepared.run_here(over, &task, context.stop())
         };
         Some(Help { stealing, begin: Arc::new(begin), lent, run })
     }
 
-    /// Runs `part` on the host, without the rows that were `given` out.
+    /// Runs `part` on the host, without the rows that `earlier` runs have given out.
     pub(super) fn run_on_host(
         &self,
         prepared: &PreparedFragment,
         part: &FragmentPart,
         task: &Arc<TaskContext>,
         figures: FragmentFigures,
-        given: Option<GivenRows>,
+        earlier: Earlier,
     ) -> Result<Run> {
         let (inputs, rows) = (prepared.inputs(part)?, prepared.rows.inputs.clone());
-        let context = self.context.fragment_context_of(&inputs, None, rows)?;
+        let progress = earlier.progress.again();
+        let context = self.context.fragment_context_of(&inputs, None, rows, &progress)?;
         let stream = prepared.run_here(context, task, self.context.stop())?;
-        let stream = match given {
+        let stream = match earlier.given {
             Some(given) => given.left_of(stream),
             None => stream,
         };

@@ -376,8 +376,10 @@ impl ChangingQuery {
         let inputs = prepared.inputs(self.whole.part())?;
         let pages = claimed_pages(claim);
         let (broadcasts, sink) = (prepared.rows.inputs.clone(), Some(as_sink(&pages)));
-        let context = self.node.context.writing_context_of(&inputs, None, broadcasts, sink)?;
-        let stream = prepared.run_here(Arc::new(context), &task, self.node.context.stop())?;
+        let statement = &self.node.context;
+        let progress = &statement.settings().client.progress;
+        let context = statement.writing_context_of(&inputs, None, broadcasts, sink, progress)?;
+        let stream = prepared.run_here(Arc::new(context), &task, statement.stop())?;
         let rows = self.collected(stream).await;
         pages.close().await?;
         match rows {

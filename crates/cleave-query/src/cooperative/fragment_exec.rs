@@ -311,9 +311,9 @@ impl FragmentExec {
                         figures.turned = Some(why.to_owned());
                         figures.is_planned_here = false;
                         let prepared = pass.prepared.get().ok_or_else(never_prepared)?;
-                        let given = shared.given_out().known();
+                        let earlier = at.failed(shared.given_out().known());
                         // The run ends with what is replaced, and its rows with it.
-                        *run = self.run_on_host(prepared, part, task, figures.clone(), given)?;
+                        *run = self.run_on_host(prepared, part, task, figures.clone(), earlier)?;
                         continue;
                     }
                     Err(Failure::Device(error)) => {
@@ -351,8 +351,7 @@ impl FragmentExec {
                             continue;
                         }
                         figures.refused = Some(why);
-                        let (figures, given) = (figures.clone(), earlier.given);
-                        *run = self.run_on_host(prepared, part, task, figures, given)?;
+                        *run = self.run_on_host(prepared, part, task, figures.clone(), earlier)?;
                         continue;
                     }
                 },

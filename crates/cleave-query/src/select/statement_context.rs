@@ -16,6 +16,7 @@ use cleave_engine::host_pages::RoutedPages;
 use cleave_fragment::command::message::{Payload, ShippedPage};
 use cleave_fragment::filter_history::HistoryUse;
 use cleave_fragment::link::AttachMode;
+use cleave_fragment::progress::Progress;
 use cleave_fragment::result_memory::ResultMemory;
 use cleave_fragment::{
     BroadcastInputs, FragmentContext, FragmentCounters, IndexFilter, Morsel, MorselList,
@@ -538,18 +539,21 @@ impl StatementContext {
     /// What the scans that run on the host need: every input, pages by way of the link.
     pub fn host_fragment_context(&self) -> Result<Arc<FragmentContext>> {
         let inputs: Vec<(u32, StatementInput)> = (0..).zip(self.inputs()).collect();
-        self.fragment_context_of(&inputs, None, BroadcastInputs::new())
+        let progress = &self.settings.client.progress;
+        self.fragment_context_of(&inputs, None, BroadcastInputs::new(), progress)
     }
 
     /// As [`Self::host_fragment_context`], for some inputs by their numbers. Of an input that is `shared` with a
-    /// device, morsels come from that source, and nothing tells which come next. `broadcasts` are there already.
+    /// device, morsels come from that source, and nothing tells which come next. `broadcasts` are there already;
+    /// `progress` counts the other morsels.
     pub fn fragment_context_of(
         &self,
         inputs: &[(u32, StatementInput)],
         shared: Option<(u32, Arc<dyn MorselSource>)>,
         broadcasts: BroadcastInputs,
+        progress: &Progress,
     ) -> Result<Arc<FragmentContext>> {
-        self.writing_context_of(inputs, shared, broadcasts, None).map(Arc::new)
+        self.writing_context_of(inputs, shared, broadcasts, None, progress).map(Arc::new)
     }
 
     /// The same, of a fragment that writes pages into `sink`.
@@ -559,6 +563,7 @@ impl StatementContext {
         shared: Option<(u32, Arc<dyn MorselSource>)>,
         broadcasts: BroadcastInputs,
         sink: Option<Arc<dyn PageSink>>,
+        progress: &Progress,
     ) -> Result<FragmentContext> {
         let own = |number: &u32| shared.as_ref().is_none_or(|(shared, _)| shared != number);
         let own_inputs = || inputs.iter().filter(|(number, _)| own(number));
@@ -587,8 +592,7 @@ impl StatementContext {
             pages = Arc::new(ReadAheadPages::new(pages, order, &runtime.memory_pool));
         }
         let source = |morsels: Vec<Morsel>| {
-            let progress = Some(self.settings.client.progress.clone());
-            MorselList::counted(morsels, progress) as Arc<dyn MorselSource>
+            MorselList::counted(morsels, Some(progress.clone())) as Arc<dyn MorselSource>
         };
         let read_ahead = if shared.is_some() { READ_AHEAD_SHARED } else { READ_AHEAD };
         let lists = morsels.into_iter().map(|(number, list)| (number, source(list)));
