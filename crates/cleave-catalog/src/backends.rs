@@ -84,7 +84,7 @@ pub struct Doing {
 }
 
 /// A session as others see it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackendStatus {
     /// Its number.
     pub number: i32,

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::Result;
 use cleave_txn::LockStatus;
 use cleave_txn::locks::KeyKind;
@@ -23,7 +24,19 @@ pub(super) const TABLE: &str = "locks";
 /// # Errors
 /// None that a statement is to blame for.
 pub(super) fn batch(context: &StatementContext) -> Result<RecordBatch> {
-    let state = context.state();
+    let locks = context.database().locks().list();
+    rows(context.state(), &locks, &locks)
+}
+
+/// Rows of those that are `shown` of all `locks`, with the names of tables in `state`.
+///
+/// # Errors
+/// As [`batch`].
+pub(super) fn rows(
+    state: &CatalogState,
+    shown: &[LockStatus],
+    locks: &[LockStatus],
+) -> Result<RecordBatch> {
     let name = |lock: &LockStatus| {
         let id = match lock.key.kind() {
             KeyKind::Table => lock.key.object(),
@@ -34,22 +47,15 @@ pub(super) fn batch(context: &StatementContext) -> Result<RecordBatch> {
         let found = tables.find(|table| u64::from(table.schema.table_id) == id)?;
         Some(found.schema.name.clone())
     };
-    as_batch(&context.database().locks().list(), name)
-}
-
-fn as_batch(
-    locks: &[LockStatus],
-    name: impl Fn(&LockStatus) -> Option<String>,
-) -> Result<RecordBatch> {
-    let kinds = locks.iter().map(|lock| Some(kind_name(lock.key.kind())));
-    let modes = locks.iter().map(|lock| Some(lock.mode.to_string()));
-    let sessions = locks.iter().map(|lock| lock.group.backend());
-    let transactions = locks.iter().map(|lock| lock.owner.0.cast_signed());
-    let granted: BooleanArray = locks.iter().map(|lock| Some(lock.is_granted)).collect();
-    let blocked = locks.iter().map(|lock| blockers(locks, lock));
+    let kinds = shown.iter().map(|lock| Some(kind_name(lock.key.kind())));
+    let modes = shown.iter().map(|lock| Some(lock.mode.to_string()));
+    let sessions = shown.iter().map(|lock| lock.group.backend());
+    let transactions = shown.iter().map(|lock| lock.owner.0.cast_signed());
+    let granted: BooleanArray = shown.iter().map(|lock| Some(lock.is_granted)).collect();
+    let blocked = shown.iter().map(|lock| blockers(locks, lock));
     let columns: [(&str, bool, ArrayRef); 7] = [
         ("kind", false, Arc::new(kinds.collect::<StringArray>())),
-        ("table_name", true, Arc::new(locks.iter().map(name).collect::<StringArray>())),
+        ("table_name", true, Arc::new(shown.iter().map(name).collect::<StringArray>())),
         ("mode", false, Arc::new(modes.collect::<StringArray>())),
         ("granted", false, Arc::new(granted)),
         ("pid", false, Arc::new(Int32Array::from_iter_values(sessions))),

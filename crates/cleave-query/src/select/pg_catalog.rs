@@ -10,6 +10,7 @@
 //!    triggers, …): those tables are there and always empty.
 //! 2. [`rows`] and [`information`] fill the others from the catalog.
 //! 3. [`functions`] are those that clients call with numbers out of these tables.
+//! 4. [`SeenSessions`] has the rows of sessions and locks without a statement.
 //!
 //! PostgreSQL's syntax that DataFusion lacks (`OPERATOR(pg_catalog.~)`, `::regclass`, `ARRAY(SELECT …)`) is rewritten
 //! before, by [`catalog_syntax`](cleave_sql::statement::catalog_syntax).
@@ -44,6 +45,7 @@ mod locks;
 mod privileges;
 mod roles;
 mod rows;
+mod seen_sessions;
 mod sequences;
 mod sizes;
 mod table_statistics;
@@ -51,6 +53,7 @@ mod view;
 
 pub(super) use activity::may_stop;
 pub use comments::{comment_subject, known_subjects};
+pub use seen_sessions::SeenSessions;
 use view::View;
 pub(super) use view::{table_oid, type_of};
 

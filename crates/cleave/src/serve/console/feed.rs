@@ -4,11 +4,14 @@
 //!  event: snapshot
 //!  data: { "at_ms", "totals", "sessions", "queries", "locks", "waits", "devices" }
 //! ```
-//! 1. A snapshot has what has changed since the one before: `sessions`, `locks`, `waits` and `devices` are left out
-//!    while they are the same, and a query that has ended is there once.
-//! 2. Devices are asked every [`DEVICES_TURNS`]th time, beside the others: one that does not answer delays nothing
+//! 1. A snapshot has what has changed since the one before: `totals`, `sessions`, `locks`, `waits` and `devices` are
+//!    left out while they are the same, `queries` where there are none, and a query that has ended is there once. Of a
+//!    server that does nothing the time is left.
+//! 2. Sessions and locks are compared with those of the look before, [in memory](SeenSessions), and become rows only
+//!    where they differ.
+//! 3. Devices are asked every [`DEVICES_TURNS`]th time, beside the others: one that does not answer delays nothing
 //!    else. How far they are with what runs is asked each time, for [`ASKING_TIME_MAX`] at most.
-//! 3. Queries are those of sessions whose statements `pg_stat_activity` shows the user.
+//! 4. Queries are those of sessions whose statements `pg_stat_activity` shows the user.
 //!
 //! Source: HTML, "Server-sent events".
 
@@ -25,6 +28,7 @@ use axum::response::{IntoResponse, Response};
 use cleave_fragment::strip::Strip;
 use cleave_host::activity::Act;
 use cleave_host::cooperative::running_queries::{SeenFragment, SeenQuery};
+use cleave_host::select::pg_catalog::SeenSessions;
 use cleave_media::{Clock, SystemClock};
 use futures::future::{BoxFuture, join_all};
 use futures::stream;
@@ -62,7 +66,12 @@ struct Feed {
     /// The session that asks devices, while it does not; None: they are not shown, or are asked.
     of_devices: Option<Looks>,
     asked: Option<Asked>,
-    devices: Value,
+    /// What they have answered, until it is sent.
+    devices: Option<Value>,
+    /// The sessions and locks of the last look, unless they are too many to be held.
+    seen: Option<SeenSessions>,
+    /// The numbers of sessions whose statements the user may see.
+    shown: BTreeSet<i32>,
     /// Parts of the last snapshots, by their names.
     sent: BTreeMap<&'static str, Value>,
     /// So many queries have ended by the last snapshot.
@@ -106,7 +115,9 @@ pub(super) async fn live(
         shows_locks,
         of_devices,
         asked: None,
-        devices: Value::Null,
+        devices: None,
+        seen: None,
+        shown: BTreeSet::new(),
         sent: BTreeMap::new(),
         ended_count: 0,
         ticks,
@@ -130,7 +141,8 @@ impl Feed {
                 _ = self.ticks.tick() => break,
                 () = self.state.http.comes_to(Phase::Draining) => return None,
                 (looks, devices) = answered(asked) => {
-                    (self.of_devices, self.devices, self.asked) = (Some(looks), devices, None);
+                    (self.of_devices, self.asked) = (Some(looks), None);
+                    self.devices = Some(devices);
                 }
             }
         }
@@ -143,25 +155,19 @@ impl Feed {
             self.asked = Some(Box::pin(ask_devices(looks)));
         }
         self.turn = self.turn.wrapping_add(1);
-        let (mut sessions, mut queries) = (Value::Null, Vec::new());
-        if self.shows_statements {
-            sessions = look(&mut self.looks, "sessions").await;
-            queries = self.queries(&shown_sessions(&sessions)).await;
+        let mut parts = self.sessions_and_locks().await;
+        let sessions = parts.iter().find(|(name, _)| *name == "sessions");
+        if let Some((_, sessions)) = sessions {
+            self.shown = shown_sessions(sessions);
         }
-        let (mut locks, mut waits) = (Value::Null, Value::Null);
-        if self.shows_locks {
-            locks = look(&mut self.looks, "locks").await;
-            waits = look(&mut self.looks, "waits").await;
+        let queries = if self.shows_statements { self.queries().await } else { Vec::new() };
+        parts.push(("totals", totals(&self.state.http.server)));
+        parts.extend(self.devices.take().map(|devices| ("devices", devices)));
+        let mut snapshot = json!({ "at_ms": SystemClock.wall() / 1000 });
+        if !queries.is_empty() {
+            snapshot["queries"] = queries.into();
         }
-        let mut snapshot = json!({
-            "at_ms": SystemClock.wall() / 1000,
-            "totals": totals(&self.state.http.server),
-            "queries": queries,
-        });
-        let devices = self.devices.clone();
-        for (name, part) in
-            [("sessions", sessions), ("locks", locks), ("waits", waits), ("devices", devices)]
-        {
+        for (name, part) in parts {
             if self.sent.get(name) != Some(&part) {
                 snapshot[name] = part.clone();
                 self.sent.insert(name, part);
@@ -170,8 +176,29 @@ impl Feed {
         Some(snapshot)
     }
 
-    /// The queries of the sessions `shown`: those that run, and those that have ended since the last snapshot.
-    async fn queries(&mut self, shown: &BTreeSet<i32>) -> Vec<Value> {
+    /// What is shown of sessions and locks, if that is not as it was at the last look.
+    async fn sessions_and_locks(&mut self) -> Vec<(&'static str, Value)> {
+        let (statements, locks) = (self.shows_statements, self.shows_locks);
+        let mut parts = Vec::new();
+        if !(statements || locks) {
+            return parts;
+        }
+        let seen = SeenSessions::now(&self.state.http.server.database);
+        if self.seen.as_ref() == Some(&seen) {
+            return parts;
+        }
+        for (name, is_shown) in [("sessions", statements), ("locks", locks), ("waits", locks)] {
+            if is_shown {
+                parts.push((name, rows_or_error(self.looks.seen(name, &seen).await)));
+            }
+        }
+        self.seen = Some(seen).filter(SeenSessions::is_small);
+        parts
+    }
+
+    /// The queries of the sessions that are shown: those that run, and those that have ended since the last snapshot.
+    async fn queries(&mut self) -> Vec<Value> {
+        let shown = &self.shown;
         let queries = self.state.http.server.database.running_queries();
         let (ended, ended_count) = queries.ended_after(self.ended_count);
         let is_shown = |query: &SeenQuery| shown.contains(&query.backend);
@@ -203,13 +230,13 @@ async fn answered(asked: Option<&mut Asked>) -> (Looks, Value) {
 }
 
 async fn ask_devices(mut looks: Looks) -> (Looks, Value) {
-    let devices = look(&mut looks, "devices").await;
+    let devices = rows_or_error(looks.view("devices").await);
     (looks, devices)
 }
 
 /// The rows of a table, or why there are none.
-async fn look(looks: &mut Looks, name: &str) -> Value {
-    match looks.view(name).await {
+fn rows_or_error(looked_up: Option<Result<Value, Complaint>>) -> Value {
+    match looked_up {
         Some(Ok(rows)) => rows,
         Some(Err(complaint)) => json!({ "error": error_json(&complaint) }),
         None => Value::Null,

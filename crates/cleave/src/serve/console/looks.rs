@@ -2,10 +2,14 @@
 //!
 //! Each runs in a session of the user, so a table shows what it shows him. These sessions have no number: they are no
 //! connections, others do not see them, and they are neither in the query log nor among the counted statements.
+//!
+//! What a page is shown each second, [`SEEN`], it is also shown [without a statement](Looks::seen) that would have to
+//! be planned: the same rows, of what is in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use cleave_host::select::pg_catalog::SeenSessions;
 use cleave_host::statement::parse_script_in;
 use cleave_host::{ResultRows, Session, Started};
 use serde_json::{Value, json};
@@ -58,6 +62,44 @@ const VIEWS: [(&str, &str); 15] = [
     ),
 ];
 
+/// Of these tables a page can be shown the rows without a statement: their names, with the columns that it is shown.
+const SEEN: [(&str, &[&str]); 3] = [
+    (
+        "locks",
+        &[
+            "pid",
+            "locktype",
+            "relation",
+            "table_name",
+            "page",
+            "tuple",
+            "transactionid",
+            "classid",
+            "objid",
+            "mode",
+            "granted",
+        ],
+    ),
+    (
+        "sessions",
+        &[
+            "pid",
+            "usename",
+            "application_name",
+            "client_addr",
+            "state",
+            "wait_event_type",
+            "wait_event",
+            "backend_start",
+            "xact_start",
+            "query_start",
+            "state_change",
+            "query",
+        ],
+    ),
+    ("waits", &["pid", "kind", "table_name", "mode", "blocked_by"]),
+];
+
 /// A session of a user that only looks on.
 pub(super) struct Looks {
     server: Arc<Server>,
@@ -81,6 +123,45 @@ impl Looks {
     pub(super) async fn view(&mut self, name: &str) -> Option<Result<Value, Complaint>> {
         let (_, sql) = VIEWS.iter().find(|(known, _)| *known == name)?;
         Some(self.read(sql).await)
+    }
+
+    /// The same of one of [`SEEN`], made of what was `seen`.
+    pub(super) async fn seen(
+        &mut self,
+        name: &str,
+        seen: &SeenSessions,
+    ) -> Option<Result<Value, Complaint>> {
+        let (_, columns) = SEEN.iter().find(|(known, _)| *known == name)?;
+        // A statement says what became of a user who was dropped.
+        if !SeenSessions::knows(&self.server.database, &self.session.settings().client) {
+            return self.view(name).await;
+        }
+        let made = self.rows_of(name, columns, seen);
+        Some(made.map_err(|error| Complaint::of(&error, "")))
+    }
+
+    fn rows_of(
+        &self,
+        name: &str,
+        columns: &[&str],
+        seen: &SeenSessions,
+    ) -> cleave_host::Result<Value> {
+        let (database, settings) = (&self.server.database, self.session.settings());
+        let limits = Limits::OF_VIEW;
+        let all = match name {
+            "locks" => {
+                // One more than fit says that there are more.
+                seen.locks(database, &settings.client, limits.row_count_max + 1)?
+            }
+            "sessions" => seen.sessions(database, &settings.client)?,
+            _ => seen.waits(database)?,
+        };
+        let schema = all.schema();
+        let places: Vec<_> = columns.iter().filter_map(|name| schema.index_of(name).ok()).collect();
+        let batch = all.project(&places)?;
+        let mut rows = Rows::new(&batch.schema(), limits);
+        rows.take(&batch, settings.interval_style)?;
+        Ok(rows.into_json(None))
     }
 
     /// Cancels the statement of the session of this number, or ends that; whether there is one.

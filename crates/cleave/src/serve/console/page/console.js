@@ -111,8 +111,8 @@ function feed(shown, take) {
     close = live(
       shown,
       (snapshot) => {
-        // Parts that are the same as before are left out.
-        Object.assign(known, snapshot);
+        // Parts that are the same as before are left out, and queries where there are none.
+        Object.assign(known, { queries: [] }, snapshot);
         for (const name of Object.keys(snapshot)) changed.add(name);
         if (take(known, changed) !== false) changed = new Set();
       },
@@ -191,6 +191,7 @@ function overview(place) {
   const over = new Map();
   let last = null;
   let drawn = null;
+  let figured = null;
   const figures = html("div", { class: "cards" });
   const statements = html("div", { id: "running" });
   const wholes = html("div");
@@ -223,25 +224,30 @@ function overview(place) {
     const sessions = now.sessions.error ? [] : objects(now.sessions);
     const active = sessions.filter((row) => row.state === "active").length;
     const waiting = sessions.filter((row) => row.wait_event_type === "Lock").length;
-    refresh(figures, [
-      card(
-        "Transactions and queries a second",
-        `${Math.round(commits)} / ${Math.round(plans)}`,
-        sparkline(
-          past.commits,
-          past.plans,
-          "Commits a second, and dashed the planned queries a second, of the last two minutes",
+    // On an idle server they are what they were.
+    const figure = JSON.stringify([past, sessions.length, active, waiting]);
+    if (figure !== figured) {
+      const isDrawn = refresh(figures, [
+        card(
+          "Transactions and queries a second",
+          `${Math.round(commits)} / ${Math.round(plans)}`,
+          sparkline(
+            past.commits,
+            past.plans,
+            "Commits a second, and dashed the planned queries a second, of the last two minutes",
+          ),
+          "commits; planned queries dashed",
         ),
-        "commits; planned queries dashed",
-      ),
-      card(
-        "Look-ups by key a second",
-        String(Math.round(lookUps)),
-        sparkline(past.lookUps, [], "Look-ups a second of the last two minutes"),
-      ),
-      card("Sessions", count(sessions.length), null, `${active} active, ${waiting} wait for locks`),
-      card("Statements that run", count(active)),
-    ]);
+        card(
+          "Look-ups by key a second",
+          String(Math.round(lookUps)),
+          sparkline(past.lookUps, [], "Look-ups a second of the last two minutes"),
+        ),
+        card("Sessions", count(sessions.length), null, `${active} active, ${waiting} wait for locks`),
+        card("Statements that run", count(active)),
+      ]);
+      figured = isDrawn ? figure : null;
+    }
     const { run, ended } = running(now, over, sessions);
     const open = [...unplanned(now, sessions), ...run];
     const listed = [...open, ...ended].slice(0, STATEMENTS_MAX);
