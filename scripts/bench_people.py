@@ -14,7 +14,7 @@
     files    aggregates over TPC-H's lineitem as CSV and as Parquet, against DuckDB's package
     paint    the console's first paint, and when it can be used
     console  what the console costs on the server while it is open
-    metrics  look-ups while metrics are read and the log is JSON, against neither
+    metrics  look-ups while metrics are read and the log is JSON, also with traces, against none of it
 
 Rounds of all ways alternate. Each figure of rows, frames and files is of a new process: its first run is set against
 the first run of the peer, and later ones against later ones. A ratio is the median of the rounds' ratios.
@@ -39,7 +39,8 @@ EXPERIMENTS = {"wheel": package.wheel, "import": package.imports, "rows": packag
                "files": package.files, "paint": serving.paint, "console": serving.cost, "metrics": serving.metrics}
 OF_PGBENCH = {"console", "metrics"}
 # What --quick changes.
-QUICK = {"rows": 20_000, "frame_rows": 100_000, "scale": 0.01, "rounds": 1, "seconds": 1, "idle_seconds": 1}
+QUICK = {"rows": 20_000, "frame_rows": 100_000, "scale": 0.01, "rounds": 1, "seconds": 1, "turns": 1,
+         "idle_seconds": 1}
 
 
 def main():
@@ -103,6 +104,8 @@ def arguments():
     parser.add_argument("--threads", type=int, default=2, help="of Cleave and of DuckDB (default: 2)")
     parser.add_argument("--rounds", type=int, default=5, help="of every way that is compared (default: 5)")
     parser.add_argument("--seconds", type=int, default=5, help="of one run of pgbench (default: 5)")
+    parser.add_argument("--turns", type=int, default=5, help="through all ways of metrics and back, of a round "
+                        "(default: 5)")
     parser.add_argument("--idle-seconds", type=int, default=10, help="of an idle server (default: 10)")
     parser.add_argument("--clients", type=int, default=4, help="of pgbench (default: 4)")
     parser.add_argument("--pgbench-scale", type=int, default=1, help="100,000 accounts each (default: 1)")

@@ -2,6 +2,7 @@
 a server of this process, and of what a run at a tiny scale has left."""
 
 import contextlib
+import http.client
 import http.server
 import io
 import json
@@ -20,7 +21,8 @@ MACHINE = {"processor": "p", "cores": 2, "memory_bytes": 1 << 30, "debug_build":
 def run():
     tests = [targets_hold_where_every_median_does, what_is_not_measured_holds_nothing,
              the_console_costs_what_it_adds, answers_must_be_the_same, ways_go_there_and_back,
-             a_process_has_its_clock, visitors_count_what_they_get, what_refuses_a_visitor_fails]
+             metrics_and_traces_keep_the_rate, a_process_has_its_clock, visitors_count_what_they_get,
+             what_refuses_a_visitor_fails, a_collector_fails_without_traces]
     for test in tests:
         test()
     print(f"bench_people: {len(tests)} tests passed")
@@ -95,6 +97,15 @@ def the_console_costs_what_it_adds():
     equal(row_of(report.targets(found), "the console, open")[1:3], ["1.25 %", "no"])
     if "0.99×" not in report.section(found["console"]):
         raise AssertionError(report.section(found["console"]))
+
+
+def metrics_and_traces_keep_the_rate():
+    """The target is of the rate with what a server traces by itself, and neither of CPU time nor of all statements."""
+    case = {"clients": "pgbench -S"}
+    run = made_up(*[("metrics", case, way, {"per_second": rate, "cpu_s": cpu}) for way, rate, cpu in
+                    ((serving.OFF, 100.0, 1.0), (serving.ON, 99.5, 1.0), (serving.TRACED, 99.0, 1.1),
+                     (serving.ALL_TRACED, 80.0, 1.5))])
+    equal(row_of(report.targets(report.views([run])), "look-ups kept")[1:3], ["99 %", "yes"])
 
 
 def answers_must_be_the_same():
@@ -189,6 +200,23 @@ def what_refuses_a_visitor_fails():
             except AssertionError as fault:
                 if "403" not in str(fault):
                     raise
+
+
+def a_collector_fails_without_traces():
+    with visitors.Collector() as collector:
+        for body in (b"", bytes(3 << 20)):
+            connection = http.client.HTTPConnection(collector.url.removeprefix("http://"), timeout=30)
+            connection.request("POST", "/v1/traces", body, {"Connection": "close"})
+            equal(connection.getresponse().status, 200)
+            connection.close()
+    equal(collector.count, 2)
+    try:
+        with visitors.Collector():
+            pass
+    except AssertionError as fault:
+        equal(str(fault), "no traces came")
+    else:
+        raise AssertionError("a collector that got nothing is content")
 
 
 def check_measured(folder, experiments):

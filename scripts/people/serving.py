@@ -1,7 +1,8 @@
-"""Experiments of the server: the console's page, what it costs while it is open, and what metrics cost."""
+"""Experiments of the server: the console's page, what it costs while it is open, and what metrics and traces cost."""
 
 import contextlib
 import json
+import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -19,7 +20,11 @@ WARM_SECONDS = 2
 # Background work of a server that has just started, or a page that has just been opened, is over then.
 SETTLE_SECONDS = 2
 CLOSED, LISTENER, PAGE = "closed", "listener", "page"
-OFF, ON = "off", "on"
+OFF, ON, TRACED, ALL_TRACED = "off", "on", "on, traces", "on, all traced"
+# What those ways add to `--traces` that have metrics; None: they have no traces.
+TRACES = {ON: None, TRACED: [], ALL_TRACED: ["--traces-sample", "1"]}
+# Of a run of pgbench where many alternate.
+SHORT_SECONDS = 1
 
 
 class Served(bench_oltp.Cleave):
@@ -44,15 +49,20 @@ class Served(bench_oltp.Cleave):
         finally:
             self.stop()
 
-    def transactions(self, run):
+    def cpu_seconds(self):
+        # Of a run of a second, ticks would be one percent.
+        return process_seconds(self.process.pid)
+
+    def transactions(self, run, seconds=None):
         """Look-ups a second, p99, and the server's time for each."""
-        tps, p99_ms, cpu_us = bench_oltp.one_run(self, "S", run.options.clients, "prepared", run.options.seconds)
+        seconds = seconds or run.options.seconds
+        tps, p99_ms, cpu_us = bench_oltp.one_run(self, "S", run.options.clients, "prepared", seconds)
         return {"per_second": tps, "p99_s": p99_ms / 1e3, "cpu_s": cpu_us / 1e6}
 
 
-def served(run):
-    folder = run.folder / run.current
-    folder.mkdir()
+def served(run, name="server"):
+    folder = run.folder / run.current / name
+    folder.mkdir(parents=True)
     server = Served(folder)
     server.make(run.options.pgbench_scale)
     return server
@@ -163,41 +173,50 @@ def process_seconds(process):
     return time.clock_gettime((~process << 3) | 2)
 
 
-# --- metrics ----------------------------------------------------------------------------------------
+# --- metrics and traces -----------------------------------------------------------------------------
 
 def metrics(run):
-    """Look-ups with the metrics read once a second, lines of the log as JSON and slow statements in it, and without.
+    """Look-ups with the metrics read once a second, lines of the log as JSON and slow statements in it; with traces
+    besides, of the statements that a server traces by itself and of all; and without any of it.
 
-    A server is started for each run. Within a round either way runs twice, the first one of them also last, so that
-    what changes steadily changes nothing.
+    A round starts a server for each way. Its runs are short and many, and go through the ways there and back again and
+    again, so that what changes steadily, or for a while, changes nothing; its figures are the medians of a way's runs.
     """
-    if lacks(run, "--http", "metrics") or lacks(run, "--log-format", "log as JSON"):
+    if lacks(run, "--http", "metrics") or lacks(run, "--log-format", "log as JSON") or lacks(run, "--traces", "traces"):
         return
-    server = served(run)
-
-    def without():
-        with server.running():
-            return warmed(run, server)
-
-    def with_them():
-        port = servers.free_port()
-        with server.running("--http", f"127.0.0.1:{port}", "--log-format", "json", "--log-min-duration-statement",
-                            "1000"), visitors.Scraper(port):
-            return warmed(run, server)
-
-    measured = {OFF: without, ON: with_them}
+    ways = [OFF, *TRACES]
+    made = {way: served(run, way.replace(", ", "-").replace(" ", "-")) for way in ways}
     for number in range(run.options.rounds):
-        found = {OFF: [], ON: []}
-        for way in there_and_back([OFF, ON], number):
-            found[way].append(measured[way]())
-        for way, both in found.items():
+        with contextlib.ExitStack() as started:
+            watching = {way: started.enter_context(watched(made[way], way)) for way in ways}
+            for way in ways:
+                bench_oltp.one_run(made[way], "S", run.options.clients, "prepared", WARM_SECONDS)
+            found = {way: [] for way in ways}
+            for turn in range(run.options.turns):
+                for way in there_and_back(ways, number + turn):
+                    # Of the others nobody reads the metrics: they do nothing meanwhile.
+                    with watching[way]():
+                        found[way].append(made[way].transactions(run, SHORT_SECONDS))
+        for way, runs in found.items():
             run.add("metrics", {"clients": "pgbench -S"}, way, "Cleave", number + 1,
-                    {name: sum(one[name] for one in both) / len(both) for name in both[0]})
+                    {name: statistics.median(one[name] for one in runs) for name in runs[0]})
 
 
-def warmed(run, server):
-    bench_oltp.one_run(server, "S", run.options.clients, "prepared", WARM_SECONDS)
-    return server.transactions(run)
+@contextlib.contextmanager
+def watched(server, way):
+    """The running server of a way; gives what reads its metrics."""
+    if way == OFF:
+        with server.running():
+            yield contextlib.nullcontext
+        return
+    port, traces = servers.free_port(), TRACES[way]
+    with contextlib.ExitStack() as started:
+        arguments = ["--http", f"127.0.0.1:{port}", "--log-format", "json", "--log-min-duration-statement", "1000"]
+        if traces is not None:
+            # It ends after the server, which sends what waits.
+            arguments += ["--traces", started.enter_context(visitors.Collector()).url, *traces]
+        started.enter_context(server.running(*arguments))
+        yield lambda: visitors.Scraper(port)
 
 
 def there_and_back(ways, number):

@@ -1,13 +1,18 @@
 """Clients over HTTP that cost next to nothing themselves: one listens to the console's live view, as its page does, and
-one reads the metrics once a second, as Prometheus does. Either fails at its end if it got nothing."""
+one reads the metrics once a second, as Prometheus does. And a process that takes traces, as a collector does. Each
+fails at its end if it got nothing."""
 
 import http.client
 import json
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 USER = "ada"
 PATIENCE_SECONDS = 30
+DISCARD = Path(__file__).with_name("discard.py")
 # What the overview of the page shows.
 LIVE = "/api/live?show=statements,devices"
 
@@ -88,3 +93,25 @@ class Scraper(Visitor):
                 self.over.wait(1)
         finally:
             connection.close()
+
+
+class Collector:
+    """`with Collector() as collector`: takes traces at `collector.url` in a process of its own, and discards them. Its
+    `count` is that of the requests, once the block has ended."""
+
+    def __enter__(self):
+        self.process = subprocess.Popen([sys.executable, str(DISCARD)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
+        self.url = f"http://127.0.0.1:{int(self.process.stdout.readline())}"
+        return self
+
+    def __exit__(self, kind, *_):
+        try:
+            # Its input ends by that.
+            self.count = int(self.process.communicate(timeout=PATIENCE_SECONDS)[0])
+        except (ValueError, subprocess.TimeoutExpired):
+            self.process.kill()
+            self.process.wait()
+            self.count = 0
+        if not self.count and kind is None:
+            raise AssertionError("no traces came")
