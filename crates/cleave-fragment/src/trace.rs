@@ -51,7 +51,10 @@ impl TraceContext {
     /// The first span of a new trace, which is sampled; None: there is no randomness.
     #[must_use]
     pub fn drawn() -> Option<Self> {
-        Self::new(random_bytes().ok()?, random_bytes().ok()?, SAMPLED)
+        // The system is asked once.
+        let bytes: [u8; 24] = random_bytes().ok()?;
+        let (trace, span) = bytes.split_first_chunk::<16>()?;
+        Self::new(*trace, *span.first_chunk::<8>()?, SAMPLED)
     }
 
     /// Another span of the same trace.
@@ -151,6 +154,11 @@ fn hexadecimal<const N: usize>(digits: &str) -> Option<[u8; N]> {
 pub trait SpanSink: Send + Sync + fmt::Debug {
     /// Takes one. It must not wait: a span that finds no room is dropped.
     fn take(&self, span: Span);
+
+    /// Whether it has no room now: it counts a span as dropped then, which need not be made.
+    fn drops(&self) -> bool {
+        false
+    }
 }
 
 /// A part of a trace that has ended.

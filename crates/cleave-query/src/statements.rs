@@ -171,6 +171,19 @@ pub struct Counting {
     has_ended: bool,
 }
 
+/// A statement that has come to its end.
+struct Ended<'a> {
+    shape: &'a Shape,
+    role: Option<u32>,
+    elapsed: Duration,
+    rows: u64,
+    cost: Cost,
+    end: StatementEnd<'a>,
+    /// As [`Counting::about`].
+    about: Option<(&'a str, i32, Option<&'a str>)>,
+    traced: Option<Traced>,
+}
+
 impl Default for Statements {
     fn default() -> Self {
         Self {
@@ -238,12 +251,47 @@ impl Statements {
         before - entries.len()
     }
 
-    /// Enters a statement of `client` that began at `began` and gave `rows` at once: a look-up.
-    pub fn note(self: &Arc<Self>, client: &Client, shape: &Shape, began: Duration, rows: u64) {
-        let mut counting = Counting::begin(self, client, shape, None);
-        counting.began = began;
-        counting.rows = rows;
-        counting.end(StatementEnd::Done);
+    /// Enters a statement of `client` that began at `began` and gave `rows` at once: a look-up, which takes so little
+    /// time that nothing is copied for it.
+    pub fn note(&self, client: &Client, shape: &Shape, began: Duration, rows: u64) {
+        if client.looks_on {
+            return;
+        }
+        self.enter(Ended {
+            shape,
+            role: client.acting.role,
+            elapsed: SystemClock.now().saturating_sub(began),
+            rows,
+            cost: Cost::default(),
+            end: StatementEnd::Done,
+            about: Some((client.user.as_str(), client.backend, None)),
+            traced: self.traces.get().and_then(|traces| traces.traced(client)),
+        });
+    }
+
+    fn enter(&self, ended: Ended<'_>) {
+        let Ended { shape, role, elapsed, rows, cost, end, about, traced } = ended;
+        self.totals.add(shape.kind(), end, elapsed, rows, &cost);
+        if let (Some(slow), Some((user, backend, text))) = (self.slow.get(), about)
+            && elapsed >= slow.least
+        {
+            (slow.tell)(&SlowStatement {
+                text: text.unwrap_or(shape.text()),
+                user,
+                backend,
+                elapsed,
+                rows,
+                cost: &cost,
+                end,
+            });
+        }
+        if let Some(traced) = traced {
+            traced.end((shape, elapsed), (rows, &cost), end);
+        }
+        if let Some(entry) = self.entry((role, shape.hash()), shape) {
+            let is_done = end == StatementEnd::Done;
+            entry.figures().add(elapsed.as_secs_f64() * 1e3, rows, is_done, cost);
+        }
     }
 
     fn entry(&self, key: Key, shape: &Shape) -> Option<Arc<Entry>> {
@@ -336,29 +384,17 @@ impl Counting {
         if std::mem::replace(&mut self.has_ended, true) {
             return;
         }
-        let elapsed = SystemClock.now().saturating_sub(self.began);
-        let cost = self.cost.so_far();
-        self.statements.totals.add(self.shape.kind(), end, elapsed, self.rows, &cost);
-        if let (Some(slow), Some((user, backend, text))) = (self.statements.slow.get(), &self.about)
-            && elapsed >= slow.least
-        {
-            (slow.tell)(&SlowStatement {
-                text: text.as_deref().unwrap_or(self.shape.text()),
-                user,
-                backend: *backend,
-                elapsed,
-                rows: self.rows,
-                cost: &cost,
-                end,
-            });
-        }
-        if let Some(traced) = self.traced.take() {
-            traced.end((&self.shape, elapsed), (self.rows, &cost), end);
-        }
-        if let Some(entry) = self.statements.entry((self.role, self.shape.hash()), &self.shape) {
-            let is_done = end == StatementEnd::Done;
-            entry.figures().add(elapsed.as_secs_f64() * 1e3, self.rows, is_done, cost);
-        }
+        let about = self.about.as_ref();
+        self.statements.enter(Ended {
+            shape: &self.shape,
+            role: self.role,
+            elapsed: SystemClock.now().saturating_sub(self.began),
+            rows: self.rows,
+            cost: self.cost.so_far(),
+            end,
+            about: about.map(|(user, backend, text)| (user.as_str(), *backend, text.as_deref())),
+            traced: self.traced.take().map(|traced| *traced),
+        });
     }
 }
 

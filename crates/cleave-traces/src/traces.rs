@@ -32,6 +32,9 @@ const DELAY: Duration = Duration::from_secs(1);
 /// Time for what is left at the end.
 const END_TIME_MAX: Duration = Duration::from_secs(2);
 
+/// Why a span is lost that finds no room.
+const TOO_MANY: &str = "more of them come than can be sent";
+
 /// Tells the operator a line.
 pub type Tell = Box<dyn Fn(&str) + Send + Sync>;
 
@@ -158,9 +161,17 @@ impl SpanSink for Traces {
         }
         if self.losses.waiting.fetch_add(1, Ordering::SeqCst) >= WAITING_COUNT_MAX {
             self.losses.waiting.fetch_sub(1, Ordering::SeqCst);
-            return self.losses.lose(1, "more of them come than can be sent");
+            return self.losses.lose(1, TOO_MANY);
         }
         self.processor.on_end(data_of(span, &self.scope));
+    }
+
+    fn drops(&self) -> bool {
+        let is_full = self.losses.waiting.load(Ordering::SeqCst) >= WAITING_COUNT_MAX;
+        if is_full && !self.has_ended.load(Ordering::SeqCst) {
+            self.losses.lose(1, TOO_MANY);
+        }
+        is_full
     }
 }
 

@@ -3,17 +3,19 @@
 //! A statement is the first span of a trace of its own, unless its client's library has put the place in one into a
 //! comment, as sqlcommenter does.
 //!
-//! Invariant: a span has no constant of the statement, and of an error its SQLSTATE alone.
+//! Invariants: a span has no constant of the statement, and of an error its SQLSTATE alone. Whether a statement is
+//! traced is decided before anything is made for it: one that is not costs no memory, and asks the system for nothing.
 //!
 //! Source: OpenTelemetry's semantic conventions for databases; <https://google.github.io/sqlcommenter/spec/>.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cleave_catalog::settings::Client;
 use cleave_catalog::statement_cost::Cost;
 use cleave_fragment::trace::{Span, SpanKind, SpanSink, SpanValue, Trace, TraceContext};
-use cleave_media::{Clock, SystemClock};
+use cleave_media::{Clock, SplitMix64, SystemClock, random_bytes};
 
 use super::{Shape, StatementEnd, StatementKind};
 
@@ -26,9 +28,11 @@ const WORD_BYTES_MAX: usize = 16;
 #[derive(Debug)]
 pub struct Traces {
     /// Who takes the spans.
-    pub sink: Arc<dyn SpanSink>,
+    sink: Arc<dyn SpanSink>,
     /// The share of the statements that are traced of which a client does not say whether they are; from 0 to 1.
-    pub share: f64,
+    share: f64,
+    /// Gives each of these its chance.
+    chances: AtomicU64,
 }
 
 /// A statement that is traced.
@@ -63,23 +67,34 @@ fn of_comment(comment: &str) -> Option<TraceContext> {
 }
 
 impl Traces {
+    /// `sink` takes the spans of this `share` of the statements, from 0 to 1, of which clients do not say whether they
+    /// are traced.
+    #[must_use]
+    pub fn new(sink: Arc<dyn SpanSink>, share: f64) -> Self {
+        let seed = random_bytes().map(u64::from_le_bytes).unwrap_or_default();
+        Self { sink, share, chances: AtomicU64::new(seed) }
+    }
+
     /// A statement of `client` that begins, if it is to be traced.
     pub(super) fn traced(&self, client: &Client) -> Option<Traced> {
         let parent = client.asked_by.context();
         let context = match parent {
             Some(parent) if !parent.is_sampled() => return None,
             Some(parent) => parent.child()?,
-            None => TraceContext::drawn().filter(|context| self.is_drawn(context))?,
+            None if !self.is_drawn() => return None,
+            None => TraceContext::drawn()?,
         };
         let (sink, database) = (Arc::clone(&self.sink), client.database.clone());
         Some(Traced { context, parent, sink, database })
     }
 
     /// Whether chance has it that a new trace is made.
-    fn is_drawn(&self, context: &TraceContext) -> bool {
-        let trace = context.trace();
-        let number = trace.last_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        (number as f64) < self.share * u64::MAX as f64 || self.share >= 1.0
+    fn is_drawn(&self) -> bool {
+        if self.share >= 1.0 {
+            return true;
+        }
+        let number = SplitMix64::new(self.chances.fetch_add(1, Ordering::Relaxed)).next_u64();
+        (number as f64) < self.share * u64::MAX as f64
     }
 }
 
@@ -96,6 +111,9 @@ impl Traced {
         (rows, cost): (u64, &Cost),
         end: StatementEnd<'_>,
     ) {
+        if self.sink.drops() {
+            return;
+        }
         let ended = Duration::from_micros(u64::try_from(SystemClock.wall()).unwrap_or(0));
         let operation = operation(shape);
         let mut attributes: Vec<(&'static str, SpanValue)> = vec![
@@ -211,7 +229,7 @@ mod tests {
         let taken = Arc::new(Taken::default());
         let statements = Arc::new(Statements::default());
         let sink = Arc::clone(&taken) as Arc<dyn SpanSink>;
-        assert!(statements.trace(Traces { sink, share: 1.0 }));
+        assert!(statements.trace(Traces::new(sink, 1.0)));
         let asked = TraceContext::of_traceparent(ASKED).unwrap();
         let client = Client { asked_by: Trace::of_peer(asked), ..Client::default() };
         let shape = Shape::of("SELECT a FROM t WHERE b = 'secret'");
@@ -249,7 +267,7 @@ mod tests {
     fn a_share_of_the_statements_is_traced() {
         let sink = Arc::new(Taken::default()) as Arc<dyn SpanSink>;
         let count = |share: f64| {
-            let traces = Traces { sink: Arc::clone(&sink), share };
+            let traces = Traces::new(Arc::clone(&sink), share);
             (0..200).filter(|_| traces.traced(&Client::default()).is_some()).count()
         };
         assert_eq!((count(0.0), count(1.0)), (0, 200));

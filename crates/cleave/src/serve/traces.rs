@@ -23,7 +23,7 @@ pub(super) fn begin(
         .map_err(|error| Failure::Device(error.to_string()))?;
     let sink = Arc::clone(&traces) as Arc<dyn SpanSink>;
     // Nobody else traces them.
-    database.statements().trace(statements::Traces { sink, share });
+    database.statements().trace(statements::Traces::new(sink, share));
     tracing::info!(target: "cleave", "traces go to {url}");
     Ok(traces)
 }
