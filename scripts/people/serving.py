@@ -22,7 +22,7 @@ SETTLE_SECONDS = 2
 CLOSED, LISTENER, PAGE = "closed", "listener", "page"
 OFF, ON, TRACED, ALL_TRACED = "off", "on", "on, traces", "on, all traced"
 # What those ways add to `--traces` that have metrics; None: they have no traces.
-TRACES = {ON: None, TRACED: [], ALL_TRACED: ["--traces-sample", "1"]}
+TRACES = {ON: None, TRACED: [], ALL_TRACED: ["--traces-per-second", "0"]}
 # Of a run of pgbench where many alternate.
 SHORT_SECONDS = 1
 

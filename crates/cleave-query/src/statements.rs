@@ -257,15 +257,16 @@ impl Statements {
         if client.looks_on {
             return;
         }
+        let now = SystemClock.now();
         self.enter(Ended {
             shape,
             role: client.acting.role,
-            elapsed: SystemClock.now().saturating_sub(began),
+            elapsed: now.saturating_sub(began),
             rows,
             cost: Cost::default(),
             end: StatementEnd::Done,
             about: Some((client.user.as_str(), client.backend, None)),
-            traced: self.traces.get().and_then(|traces| traces.traced(client)),
+            traced: self.traces.get().and_then(|traces| traces.traced(client, now)),
         });
     }
 
@@ -345,15 +346,16 @@ impl Counting {
             (client.user.clone(), client.backend, text)
         });
         let traces = statements.traces.get().filter(|_| !client.looks_on);
+        let began = SystemClock.now();
         Self {
             statements: Arc::clone(statements),
             shape: shape.clone(),
             role: client.acting.role,
-            began: SystemClock.now(),
+            began,
             rows: 0,
             cost: StatementCost::default(),
             about,
-            traced: traces.and_then(|traces| traces.traced(client)).map(Box::new),
+            traced: traces.and_then(|traces| traces.traced(client, began)).map(Box::new),
             has_ended: client.looks_on,
         }
     }

@@ -179,8 +179,8 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         database.statements().tell(slow);
     }
     let database_name = name_of(&folder);
-    let share = options.traces_sample;
-    let traces = collector.map(|to| traces::begin(to, share, &database, &database_name));
+    let limits_of_traces = (options.traces_sample, options.traces_per_second);
+    let traces = collector.map(|to| traces::begin(to, limits_of_traces, &database, &database_name));
     let traces = traces.transpose()?;
     let server = Arc::new(Server {
         database_name,

@@ -24,7 +24,7 @@ impl Taken {
     fn of(database: &Arc<Database>) -> Arc<Self> {
         let taken = Arc::new(Self::default());
         let sink = Arc::clone(&taken) as Arc<dyn SpanSink>;
-        assert!(database.statements().trace(Traces::new(sink, 1.0)));
+        assert!(database.statements().trace(Traces::new(sink, 1.0, 0)));
         taken
     }
 

@@ -31,8 +31,12 @@ pub struct Traces {
     sink: Arc<dyn SpanSink>,
     /// The share of the statements that are traced of which a client does not say whether they are; from 0 to 1.
     share: f64,
+    /// Most of these a second; 0: there is no limit.
+    per_second_max: u32,
     /// Gives each of these its chance.
     chances: AtomicU64,
+    /// The second of the last of these, and how many that second has had, in 32 bits each.
+    places: AtomicU64,
 }
 
 /// A statement that is traced.
@@ -68,20 +72,21 @@ fn of_comment(comment: &str) -> Option<TraceContext> {
 
 impl Traces {
     /// `sink` takes the spans of this `share` of the statements, from 0 to 1, of which clients do not say whether they
-    /// are traced.
+    /// are traced, and of these the first `per_second_max` of each second; 0: there is no limit.
     #[must_use]
-    pub fn new(sink: Arc<dyn SpanSink>, share: f64) -> Self {
+    pub fn new(sink: Arc<dyn SpanSink>, share: f64, per_second_max: u32) -> Self {
         let seed = random_bytes().map(u64::from_le_bytes).unwrap_or_default();
-        Self { sink, share, chances: AtomicU64::new(seed) }
+        let (chances, places) = (AtomicU64::new(seed), AtomicU64::default());
+        Self { sink, share, per_second_max, chances, places }
     }
 
-    /// A statement of `client` that begins, if it is to be traced.
-    pub(super) fn traced(&self, client: &Client) -> Option<Traced> {
+    /// A statement of `client`, looked at `now`, if it is to be traced.
+    pub(super) fn traced(&self, client: &Client, now: Duration) -> Option<Traced> {
         let parent = client.asked_by.context();
         let context = match parent {
             Some(parent) if !parent.is_sampled() => return None,
             Some(parent) => parent.child()?,
-            None if !self.is_drawn() => return None,
+            None if !(self.is_drawn() && self.has_place(now)) => return None,
             None => TraceContext::drawn()?,
         };
         let (sink, database) = (Arc::clone(&self.sink), client.database.clone());
@@ -95,6 +100,22 @@ impl Traces {
         }
         let number = SplitMix64::new(self.chances.fetch_add(1, Ordering::Relaxed)).next_u64();
         (number as f64) < self.share * u64::MAX as f64
+    }
+
+    /// Takes one of the places of the second `now`, if one is left.
+    fn has_place(&self, now: Duration) -> bool {
+        if self.per_second_max == 0 {
+            return true;
+        }
+        let second = now.as_secs() & u64::from(u32::MAX);
+        let more = |places: u64| {
+            let (then, taken) = (places >> u32::BITS, places & u64::from(u32::MAX));
+            // A thread that comes late with the second before takes none of its places again.
+            let count = if then < second { 0 } else { taken };
+            let is_left = count < u64::from(self.per_second_max);
+            is_left.then_some((then.max(second) << u32::BITS) | (count + 1))
+        };
+        self.places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 }
 
@@ -229,7 +250,7 @@ mod tests {
         let taken = Arc::new(Taken::default());
         let statements = Arc::new(Statements::default());
         let sink = Arc::clone(&taken) as Arc<dyn SpanSink>;
-        assert!(statements.trace(Traces::new(sink, 1.0)));
+        assert!(statements.trace(Traces::new(sink, 1.0, 0)));
         let asked = TraceContext::of_traceparent(ASKED).unwrap();
         let client = Client { asked_by: Trace::of_peer(asked), ..Client::default() };
         let shape = Shape::of("SELECT a FROM t WHERE b = 'secret'");
@@ -267,11 +288,27 @@ mod tests {
     fn a_share_of_the_statements_is_traced() {
         let sink = Arc::new(Taken::default()) as Arc<dyn SpanSink>;
         let count = |share: f64| {
-            let traces = Traces::new(Arc::clone(&sink), share);
-            (0..200).filter(|_| traces.traced(&Client::default()).is_some()).count()
+            let traces = Traces::new(Arc::clone(&sink), share, 0);
+            let is_traced = || traces.traced(&Client::default(), Duration::ZERO).is_some();
+            (0..200).filter(|_| is_traced()).count()
         };
         assert_eq!((count(0.0), count(1.0)), (0, 200));
         let half = count(0.5);
         assert!((20..180).contains(&half), "{half}");
+    }
+
+    #[test]
+    fn so_many_statements_are_traced_each_second_and_all_that_clients_ask_for() {
+        let sink = Arc::new(Taken::default()) as Arc<dyn SpanSink>;
+        let traces = Traces::new(sink, 1.0, 3);
+        let count = |client: &Client, now_ms: u64| {
+            let now = Duration::from_millis(now_ms);
+            (0..10).filter(|_| traces.traced(client, now).is_some()).count()
+        };
+        let (alone, asked) = (Client::default(), TraceContext::of_traceparent(ASKED).unwrap());
+        let asking = Client { asked_by: Trace::of_peer(asked), ..Client::default() };
+        assert_eq!((count(&alone, 7_000), count(&asking, 7_200), count(&alone, 7_900)), (3, 10, 0));
+        assert_eq!((count(&alone, 8_000), count(&alone, 7_999), count(&alone, 8_001)), (3, 0, 0));
+        assert_eq!(count(&alone, 20_500), 3);
     }
 }

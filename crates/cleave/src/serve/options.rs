@@ -104,6 +104,9 @@ pub(crate) struct ServeOptions {
     /// The certificate (PEM) of the collector, or of the authority that signed it, for https
     #[arg(long, value_name = "FILE", requires = "traces")]
     traces_ca: Option<PathBuf>,
+    /// Statements that are traced a second at most, besides those whose clients send a traceparent; 0: no limit
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    pub(crate) traces_per_second: u32,
     /// The share of statements that are traced, from 0 to 1; a client that sends a traceparent decides itself
     #[arg(long, value_name = "SHARE", default_value = "1", value_parser = share)]
     pub(crate) traces_sample: f64,

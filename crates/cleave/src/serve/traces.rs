@@ -9,10 +9,11 @@ use cleave_traces::{Collector, Traces};
 
 use crate::failure::Failure;
 
-/// Traces this `share` of the statements of `database`, of this name, to `collector` from now on.
+/// Traces this `share` of the statements of `database`, of this name, and so many a second at most, to `collector` from
+/// now on.
 pub(super) fn begin(
     collector: Collector,
-    share: f64,
+    (share, per_second_max): (f64, u32),
     database: &Database,
     name: &str,
 ) -> Result<Arc<Traces>, Failure> {
@@ -23,7 +24,7 @@ pub(super) fn begin(
         .map_err(|error| Failure::Device(error.to_string()))?;
     let sink = Arc::clone(&traces) as Arc<dyn SpanSink>;
     // Nobody else traces them.
-    database.statements().trace(statements::Traces::new(sink, share));
+    database.statements().trace(statements::Traces::new(sink, share, per_second_max));
     tracing::info!(target: "cleave", "traces go to {url}");
     Ok(traces)
 }
