@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use cleave_fragment::strip::Strip;
 use cleave_host::backends::Stopper;
+use cleave_host::cooperative::running_queries::SeenFragment;
 use cleave_host::statement::parse_script_in;
 use cleave_host::{Client, Started};
 
 use crate::devices::with_nas;
-use crate::support::{assert_no_leak, run};
+use crate::exchanges::{Refuses, Three};
+use crate::support::{assert_no_leak, assert_no_leak_soon, run};
 
 struct Nobody;
 
@@ -89,4 +92,24 @@ async fn the_fragments_of_an_update_are_one_entry_with_what_their_devices_did() 
     assert!(fragment.refused.is_none() && fragment.ongoing.is_none(), "{fragment:?}");
     drop((listed, session));
     assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_host_is_seen_to_wait_for_each_device_that_joins_rows_of_others() {
+    let mut three = Three::new(Refuses::Nothing).await;
+    three.session.set_client(Client { backend: 7, ..Client::default() });
+    let listed = three.database.backends().enter(7, ("ada", None), None, Arc::new(Nobody));
+    three.run("SET exchange = always").await;
+    let text = "SELECT l.id, r.id FROM l JOIN r ON l.k = r.k";
+    listed.begins(text);
+    three.run(text).await;
+    let seen = three.database.running_queries().seen();
+    let query = seen.iter().find(|query| query.text.as_str() == text).unwrap();
+    let is_consumer = |run: &&SeenFragment| run.table.starts_with("rows of ");
+    let consumers: Vec<_> = query.fragments.iter().filter(is_consumer).collect();
+    let sum = |strip: &Strip| strip.amounts().iter().sum::<u64>();
+    assert!(consumers.len() > 1 && consumers.iter().all(|run| sum(&run.waited) > 0), "{query:?}");
+    assert!(consumers.iter().any(|run| sum(&run.arrived) > 0), "{query:?}");
+    drop(listed);
+    assert_no_leak_soon(&three.database).await;
 }

@@ -56,7 +56,7 @@ use futures::StreamExt;
 use futures::future::{join_all, try_join_all};
 use futures::stream::{BoxStream, SelectAll, select_all, unfold};
 
-use super::figures::{FragmentFigures, LiveTimeline};
+use super::figures::FragmentFigures;
 use super::followed::Followed;
 use super::fragment_exec::{
     FragmentExec, FragmentPart, KEY_FILTER_SHARE, expression_fault, external, known_of_rows,
@@ -70,6 +70,7 @@ use super::peers::{PeerGrants, is_of_one_node};
 use super::prepared_fragment::PreparedFragment;
 use super::run_rows::{RunRows, Space};
 use super::sent_rows::SentRows;
+use super::shown_wait::ShownWait;
 use crate::exchange_turns::Turns;
 use crate::select::StatementContext;
 
@@ -149,6 +150,8 @@ struct Run {
     device: Arc<Device>,
     link: Arc<dyn Link>,
     figures: FragmentFigures,
+    /// Of a consumer.
+    shown: ShownWait,
 }
 
 struct Producer {
@@ -173,7 +176,8 @@ struct Origin {
 
 /// What comes of a consumer.
 enum Event {
-    Rows(usize, RecordBatch),
+    /// With the bytes of slots that have come by then.
+    Rows(usize, RecordBatch, u64),
     Ended(usize, Option<Box<RunReport>>, Duration),
     Failed(usize, LinkError),
 }
@@ -579,9 +583,9 @@ impl ExchangeExec {
         Ok((run, stream, grants))
     }
 
-    /// Notes that `run` has begun, for those who look on. The host waits for several at once, and for none alone.
+    /// Notes that `run` has begun, for those who look on.
     fn note_begun(&self, run: &Run, ongoing: Option<OngoingRun>) {
-        self.context().figures().begin(&run.figures, &LiveTimeline::default(), ongoing);
+        self.context().figures().begin(&run.figures, run.shown.timeline(), ongoing);
     }
 
     /// Bytes that a consumer is expected to hold of the first side, which a join collects; none where nothing was
@@ -662,15 +666,18 @@ impl Coming {
             }
             let producers = self.producers.iter_mut();
             let followed = producers.filter_map(|producer| producer.followed.as_mut()).collect();
+            self.consumers.iter_mut().for_each(|run| run.shown.waits());
             let event = Followed::all_beside(followed, self.events.next()).await;
+            self.consumers.iter().for_each(|run| run.shown.has_waited());
             match event {
                 None => match self.held.as_mut().filter(|held| !held.is_released()) {
                     Some(held) => held.release(),
                     None => return Ok(None),
                 },
-                Some(Event::Rows(place, batch)) => {
+                Some(Event::Rows(place, batch, slot_bytes)) => {
                     if let Some(run) = self.consumers.get_mut(place) {
                         run.figures.rows += batch.num_rows() as u64;
+                        run.shown.came(batch.num_rows(), slot_bytes);
                     }
                     if let Some(given) = &mut self.given {
                         given.note(&batch);
@@ -686,6 +693,7 @@ impl Coming {
                     if let Some(run) = self.consumers.get_mut(place) {
                         run.figures.report = report.map(|report| *report);
                         run.figures.waited = waited;
+                        run.figures.timeline = run.shown.ended();
                     }
                 }
                 Some(Event::Failed(place, error)) => return Err((place, error)),
@@ -718,8 +726,11 @@ async fn begun(
     figures: FragmentFigures,
 ) -> Result<(Run, RunRows), Trouble> {
     let link = device.link().await.map_err(external)?;
+    let shown = ShownWait::begin();
     let error = match RunRows::begin(device, &link, request, (plan.schema(), space)).await {
-        Ok(stream) => return Ok((Run { device: Arc::clone(device), link, figures }, stream)),
+        Ok(stream) => {
+            return Ok((Run { device: Arc::clone(device), link, figures, shown }, stream));
+        }
         Err(error) => error,
     };
     Err(match may_redo(device, &link, &error).await? {
@@ -760,7 +771,10 @@ fn events_of(place: usize, stream: RunRows) -> BoxStream<'static, Event> {
     let next = move |stream: Option<RunRows>| async move {
         let mut stream = stream?;
         match stream.next().await {
-            Ok(Some(batch)) => Some((Event::Rows(place, batch), Some(stream))),
+            Ok(Some(batch)) => {
+                let slot_bytes = stream.slot_bytes();
+                Some((Event::Rows(place, batch, slot_bytes), Some(stream)))
+            }
             Ok(None) => {
                 let (report, waited) = (stream.report().cloned().map(Box::new), stream.waited());
                 Some((Event::Ended(place, report, waited), None))

@@ -15,7 +15,8 @@
 //! locks rows: for [`changing`] rows, [`inserting`] or [`locking`] them. Rows that change may be [`found_rows`] of the
 //! host. Rows that are inserted may be those of several devices, each of which writes its own; [`same_division`] says
 //! whether a table that is divided by values has them there. [`update_cost`] predicts what pays. Others see what runs
-//! as [`running_queries`], and how far devices are as [`ongoing_run`]; what changes rows is a [`shown_run`] there.
+//! as [`running_queries`], and how far devices are as [`ongoing_run`]; what changes rows is a [`shown_run`] there, and
+//! that the host waits for several runs at once a [`shown_wait`].
 
 mod beginning;
 pub mod changing;
@@ -43,6 +44,7 @@ mod same_division;
 mod sent_rows;
 mod shared_run;
 mod shown_run;
+mod shown_wait;
 mod spill_space;
 mod stealing;
 pub mod update_cost;

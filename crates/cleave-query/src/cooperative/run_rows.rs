@@ -82,6 +82,14 @@ impl RunRows {
         }
     }
 
+    /// As [`RunStream::slot_bytes`].
+    pub(super) fn slot_bytes(&self) -> u64 {
+        match self {
+            Self::Plain(stream) => stream.slot_bytes(),
+            Self::WithSpace(run) => run.slot_bytes(),
+        }
+    }
+
     /// As [`RunStream::waited`].
     pub(super) fn waited(&self) -> Duration {
         match self {

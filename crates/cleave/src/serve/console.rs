@@ -14,8 +14,9 @@
 //! 4. [`feed`] sends snapshots once a second while a page is open.
 //!
 //! Invariants: whatever a user sees or does goes through a [`Session`](cleave_host::Session) of that user, as one of
-//! PostgreSQL's protocol has, or is about a session that one shows him; so his rights hold. The page asks no other
-//! server for anything, and text in it is never markup. What changes something carries the token of its log-in.
+//! PostgreSQL's protocol has, is made as for a table that one reads, or is about a session that one shows him; so his
+//! rights hold. The page asks no other server for anything, and text in it is never markup. What changes something
+//! carries the token of its log-in.
 //!
 //! Source: `docs/console.md`.
 
