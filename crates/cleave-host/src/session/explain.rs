@@ -131,6 +131,7 @@ pub(super) async fn run(
     if let Statement::Execute(execute) = statement {
         let prepared = prepared::prepared_now(session, &execute.name).await?;
         let parameters = prepared::values_of(session, &prepared, &execute).await?;
+        let prepared = prepared.with_files(&parameters)?;
         return Box::pin(run_prepared(session, analyze, format, (&prepared, &parameters))).await;
     }
     if analyze && let Some(changes) = Changes::of(&statement) {

@@ -238,17 +238,8 @@ pub(super) async fn describe_insert(
     given: &GivenRows,
 ) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>)> {
     let schema = insert_target(session, insert)?;
-    let listed = |place: usize| match insert.columns.as_slice() {
-        [] => schema.columns.get(place),
-        names => schema.columns.get(schema.column_index(names.get(place)?)?),
-    };
+    filled_types(insert, &schema, &mut types)?;
     let source = insert.source.as_ref();
-    for (place, cell) in source.map(|query| filling(&query.body)).unwrap_or_default() {
-        let Some(parameter) = place_of(cell)? else { continue };
-        if let (Some(unknown @ None), Some(column)) = (types.get_mut(parameter), listed(place)) {
-            *unknown = Some(parameter_type(column.column_type));
-        }
-    }
     upsert::describe_update(session, insert, &schema, &mut types).await?;
     let Some(query) = source else { return Ok((all_known(&types)?, vec![schema])) };
     if let Some(rows) = constant_rows(query) {
@@ -268,6 +259,26 @@ pub(super) async fn describe_insert(
     let mut tables = described.tables;
     tables.push(schema);
     Ok((described.types, tables))
+}
+
+/// Records in `types` those of parameters that fill columns of the table, which `schema` describes.
+pub(super) fn filled_types(
+    insert: &Insert,
+    schema: &TableSchema,
+    types: &mut [Option<ColumnType>],
+) -> Result<()> {
+    let listed = |place: usize| match insert.columns.as_slice() {
+        [] => schema.columns.get(place),
+        names => schema.columns.get(schema.column_index(names.get(place)?)?),
+    };
+    let source = insert.source.as_ref();
+    for (place, cell) in source.map(|query| filling(&query.body)).unwrap_or_default() {
+        let Some(parameter) = place_of(cell)? else { continue };
+        if let (Some(unknown @ None), Some(column)) = (types.get_mut(parameter), listed(place)) {
+            *unknown = Some(parameter_type(column.column_type));
+        }
+    }
+    Ok(())
 }
 
 /// The rows of an INSERT of constants, as the table stores them.

@@ -183,6 +183,13 @@ pub(super) async fn lock_keys_of(
     }
 }
 
+/// The table of an UPDATE or DELETE.
+pub(super) fn modify_target(session: &Session, modify: &Modify) -> Result<Arc<TableSchema>> {
+    let state = session.names();
+    let table = state.find_writable_table(&modify.table);
+    Ok(Arc::clone(&table.map_err(|error| error.at(modify.position))?.schema))
+}
+
 /// The description of an UPDATE or DELETE without values, as of a query: types of parameters, tables, and the RETURNING
 /// list with a query over no rows.
 pub(super) async fn describe_modify(

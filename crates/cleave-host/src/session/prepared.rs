@@ -15,6 +15,7 @@
 //!
 //! Source: PostgreSQL's manual, "PREPARE", and "Extended Query" of its protocol.
 
+mod of_files;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +32,6 @@ use cleave_query::range_path::RangeTemplate;
 use cleave_query::select;
 use cleave_query::select::{QueryRequest, ReadView};
 use cleave_query::statements::Shape;
-use cleave_sql::statement::files::has_parameters;
 use cleave_sql::statement::hint::Hint;
 use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::names::quoted;
@@ -56,6 +56,7 @@ use super::{
     locked_parts, locking, look_ups, modify, modify_row, output, ranges, returning, rights,
     search_path, started, subqueries, under, upsert, within,
 };
+use of_files::of_files;
 use values::check_count;
 pub(super) use values::values_of;
 
@@ -71,7 +72,7 @@ pub struct Described {
     pub parameters: Vec<ColumnType>,
     /// The parameters that are lists, from 0.
     pub lists: BTreeSet<usize>,
-    /// Columns of its rows; `None`: it gives none, or they are told late.
+    /// Columns of its rows; `None`: it gives none, or they are told late and it was described without values.
     pub columns: Option<SchemaRef>,
     /// It gives rows whose columns only the values of its parameters tell: they name files.
     pub is_told_late: bool,
@@ -95,6 +96,8 @@ pub(super) struct PreparedStatement {
     pub(super) tables: Vec<Arc<TableSchema>>,
     /// It names others, of which nothing tells whether they have changed.
     reads_outside: bool,
+    /// Its parameters name files: each run puts their names into it.
+    names_files: bool,
     /// Its look-up by key, if it has one.
     point: Option<PreparedPoint>,
     /// Its range path, if it has one.
@@ -201,6 +204,7 @@ impl PreparedStatement {
             described,
             tables,
             reads_outside: false,
+            names_files: false,
             point: None,
             range: None,
             change: None,
@@ -309,7 +313,7 @@ impl Session {
             }
             let prepare = (parsed.statement, parsed.text, types.to_vec());
             search_path::check_path(self, &prepare.1)?;
-            let outcome = prepare_source(self, name, prepare, parsed.hints).await;
+            let outcome = prepare_source(self, name, prepare, (parsed.hints, true)).await;
             outcome.map_err(|error| error.at(Some(parsed.position)))?;
             show(self, name, false);
             Ok(())
@@ -322,6 +326,23 @@ impl Session {
     /// [`Error::UnknownName`]; and, where a table has changed, those of [`Session::prepare`].
     pub fn describe<'a>(&'a mut self, name: &'a str) -> BoxFuture<'a, Result<Arc<Described>>> {
         Box::pin(async move { Ok(Arc::clone(&prepared_now(self, name).await?.described)) })
+    }
+
+    /// The description of the prepared statement `name` with `values`, as of [`Session::execute`]. If they name files,
+    /// its columns are those that it has with these files.
+    ///
+    /// # Errors
+    /// Those of [`Session::execute`] that do not need its rows.
+    pub fn describe_with<'a>(
+        &'a mut self,
+        name: &'a str,
+        values: &'a [Option<&'a str>],
+    ) -> BoxFuture<'a, Result<Arc<Described>>> {
+        Box::pin(async move {
+            let prepared = prepared_now(self, name).await?;
+            let values = read_texts(&prepared, name, values)?;
+            prepared.described_with(self, &values).await
+        })
     }
 
     /// Runs the prepared statement `name` with `values`, `$1` first, as text by PostgreSQL's input rules; None: NULL.
@@ -414,7 +435,7 @@ pub(super) async fn prepare_parsed(
     hints: Vec<Hint>,
 ) -> Result<Outcome> {
     let Prepare { name, types, statement, text, .. } = prepare;
-    prepare_source(session, &name, (*statement, text, types), hints).await?;
+    prepare_source(session, &name, (*statement, text, types), (hints, false)).await?;
     show(session, &name, true);
     Ok(Outcome::done("PREPARE"))
 }
@@ -423,6 +444,7 @@ pub(super) async fn prepare_parsed(
 pub(super) async fn execute_parsed(session: &mut Session, execute: &Execute) -> Result<Started> {
     let prepared = prepared_now(session, &execute.name).await?;
     let values = values_of(session, &prepared, execute).await?;
+    let prepared = prepared.with_files(&values)?;
     run_prepared(session, &prepared, &values).await
 }
 
@@ -438,9 +460,22 @@ async fn start_texts(
     values: &[Option<&str>],
 ) -> Result<Started> {
     let prepared = prepared_now(session, name).await?;
-    let types = &prepared.described.parameters;
+    let values = read_texts(&prepared, name, values)?;
+    if let Statement::Query(query) = prepared.statement() {
+        started::set_configs(session, query, &values)?;
+    }
+    let prepared = prepared.with_files(&values)?;
+    Box::pin(run_prepared(session, &prepared, &values)).await
+}
+
+/// The values that a client gives to the statement prepared as `name`.
+fn read_texts(
+    prepared: &PreparedStatement,
+    name: &str,
+    values: &[Option<&str>],
+) -> Result<Parameters> {
+    let Described { parameters: types, lists, .. } = &*prepared.described;
     check_count(name, types.len(), values.len())?;
-    let lists = &prepared.described.lists;
     let read = types.iter().zip(values).zip(1..).map(|((column_type, text), number)| {
         let value = match lists.contains(&(number - 1)) {
             true => Parameter::read_list(*column_type, *text),
@@ -448,18 +483,14 @@ async fn start_texts(
         };
         value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
     });
-    let values = Parameters::new(read.collect::<Result<_>>()?);
-    if let Statement::Query(query) = prepared.statement() {
-        started::set_configs(session, query, &values)?;
-    }
-    Box::pin(run_prepared(session, &prepared, &values)).await
+    Ok(Parameters::new(read.collect::<Result<_>>()?))
 }
 
 async fn prepare_source(
     session: &mut Session,
     name: &str,
     (statement, text, declared): (Statement, String, Vec<Option<ColumnType>>),
-    hints: Vec<Hint>,
+    (hints, is_open): (Vec<Hint>, bool),
 ) -> Result<()> {
     if !name.is_empty() && session.prepared.by_name.contains_key(name) {
         let (kind, name) = (NameKind::PreparedStatement, name.to_owned());
@@ -472,7 +503,7 @@ async fn prepare_source(
     under(&session.settings, &hints)?;
     let declared = declared.into_iter().map(|known| known.map(parameter_type)).collect();
     let source = Source { statement, text: StatementText::of(&text), hints, declared };
-    let prepared = describe_source(session, source).await?;
+    let prepared = describe_source(session, source, is_open).await?;
     session.prepared.put(name, Arc::new(prepared));
     Ok(())
 }
@@ -538,7 +569,7 @@ pub(super) async fn prepared_now(
         (true, None) => return Ok(known),
         (true, allowed) => PreparedStatement { allowed, ..PreparedStatement::clone(&known) },
         (false, allowed) => {
-            let anew = describe_source(session, known.source.clone()).await?;
+            let anew = describe_source(session, known.source.clone(), false).await?;
             let allowed = allowed.or_else(|| known.allowed.clone());
             PreparedStatement { allowed, ..anew }
         }
@@ -548,45 +579,16 @@ pub(super) async fn prepared_now(
     Ok(anew)
 }
 
-async fn describe_source(session: &Session, source: Source) -> Result<PreparedStatement> {
-    if let Some(told_late) = told_late(&source)? {
-        return Ok(told_late);
+/// The description of a statement; `is_open`: a client may give a type to what it leaves open.
+async fn describe_source(
+    session: &Session,
+    source: Source,
+    is_open: bool,
+) -> Result<PreparedStatement> {
+    if let Some(of_files) = of_files(session, &source, is_open).await? {
+        return Ok(of_files);
     }
     Box::pin(describe_over(session, source, &GivenRows::default())).await
-}
-
-/// The description of a statement whose query has parameters that name files: its columns are known with their values.
-/// None: there are no such parameters, or the statement cannot be described without the query's columns.
-fn told_late(source: &Source) -> Result<Option<PreparedStatement>> {
-    let (query, has_rows) = match &source.statement {
-        Statement::Query(query) => (&**query, true),
-        Statement::Declare(declare) => (&*declare.query, false),
-        Statement::Insert(insert) => match &insert.source {
-            Some(source) if insert.returning.is_empty() && insert.on_conflict.is_none() => {
-                (&**source, false)
-            }
-            _ => return Ok(None),
-        },
-        Statement::Define(define) => match define.as_ref() {
-            Define::CreateTableAs(create) => (&*create.query, false),
-            _ => return Ok(None),
-        },
-        _ => return Ok(None),
-    };
-    if !has_parameters(query)? {
-        return Ok(None);
-    }
-    let mut types = source.declared.clone();
-    types.resize(parameters::count(query)?.max(types.len()), None);
-    parameters::written_types(query, &mut types)?;
-    let described = Described {
-        parameters: select::all_known(&types)?,
-        lists: parameters::list_places(query)?,
-        columns: None,
-        is_told_late: has_rows,
-    };
-    let prepared = PreparedStatement::new(source.clone(), Arc::new(described), Vec::new());
-    Ok(Some(PreparedStatement { reads_outside: true, ..prepared }))
 }
 
 /// The description of a statement that may refer to the rows `given`.
@@ -625,9 +627,8 @@ pub(super) async fn describe_over(
             _ => None,
         },
         Statement::Modify(modify) => {
-            let state = session.names();
-            let table = state.find_writable_table(&modify.table);
-            made = modify.query(&table.map_err(|error| error.at(modify.position))?.schema)?;
+            let target = modify::modify_target(session, modify)?;
+            made = modify.query(&target)?;
             Some(&made)
         }
         _ => None,

@@ -207,10 +207,28 @@ fn has_moved(database: &Arc<Database>, seen: &Live) -> bool {
 
 /// How many parameters DO UPDATE has.
 pub(super) fn update_parameters(session: &Session, insert: &Insert) -> Result<usize> {
-    let Some(on_conflict) = &insert.on_conflict else { return Ok(0) };
+    update_query(session, insert)?.map_or(Ok(0), |query| parameters::count(&query))
+}
+
+/// The query of DO UPDATE, if there is one.
+pub(super) fn update_query(session: &Session, insert: &Insert) -> Result<Option<Box<ast::Query>>> {
+    let Some(on_conflict) = &insert.on_conflict else { return Ok(None) };
     let schema = insert::insert_target(session, insert)?;
-    let query = on_conflict.query(&schema, &insert.target_name(), EXCLUDED)?;
-    query.map_or(Ok(0), |query| parameters::count(&query))
+    on_conflict.query(&schema, &insert.target_name(), EXCLUDED)
+}
+
+/// Records in `types` those of parameters that DO UPDATE assigns to columns.
+pub(super) fn assigned_types(
+    insert: &Insert,
+    schema: &TableSchema,
+    types: &mut [Option<ColumnType>],
+) -> Result<()> {
+    match insert.on_conflict.as_ref().map(|on_conflict| &on_conflict.action) {
+        Some(ConflictAction::Update { assignments, .. }) => {
+            super::modify::assigned_types(assignments, schema, types)
+        }
+        Some(ConflictAction::Nothing) | None => Ok(()),
+    }
 }
 
 /// Records in `types` the types of the parameters of DO UPDATE: one that is assigned to a column has the column's type.
@@ -227,9 +245,7 @@ pub(super) async fn describe_update(
     let Some(query) = on_conflict.query(schema, &insert.target_name(), TARGET)? else {
         return Ok(());
     };
-    if let ConflictAction::Update { assignments, .. } = &on_conflict.action {
-        super::modify::assigned_types(assignments, schema, types)?;
-    }
+    assigned_types(insert, schema, types)?;
     let places = parameters::places(&query)?;
     let other = |place: usize| (!places.contains(&place)).then_some(ColumnType::Text);
     let known = types.iter().enumerate().map(|(place, known)| known.or_else(|| other(place)));

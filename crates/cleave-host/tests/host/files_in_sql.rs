@@ -3,9 +3,10 @@
 
 use std::path::Path;
 
-use cleave_host::Client;
+use cleave_host::{Client, Described, Outcome};
+use cleave_store::ColumnType;
 
-use crate::support::{answer, fresh, open, refused, row, rows, run};
+use crate::support::{answer, fresh, open, refused, row, rows, run, text_of};
 
 /// The path of `name` in `folder`, in SQL's quotes.
 fn quoted(folder: &Path, name: &str) -> String {
@@ -185,17 +186,16 @@ async fn parameters_name_files() {
     run(&mut session, &format!("EXECUTE i ({a}, 10)")).await;
     assert_eq!(answer(&mut session, "SELECT id FROM t").await, ["1", "11", "12", "2"]);
     for (statement, sqlstate, part) in [
-        ("EXECUTE p (NULL, 1)", "0A000", "the parameter $1"),
+        ("EXECUTE p (NULL, 1)", "22023", "the parameter $1 names a file, and its value is NULL"),
         ("EXECUTE p ('none.csv', 1)", "58P01", "none.csv"),
         ("SELECT * FROM read_csv($1)", "42P02", "$1"),
         ("CREATE VIEW v AS SELECT * FROM read_csv($1)", "42P02", "$1"),
-        (
-            "PREPARE r AS INSERT INTO t SELECT * FROM read_csv($1) RETURNING id",
-            "0A000",
-            "the parameter $1",
-        ),
-        ("PREPARE r AS UPDATE t SET id = 1 FROM read_csv($1) AS f", "0A000", "the parameter $1"),
         ("PREPARE r AS SELECT * FROM read_csv($1) AS f WHERE id = $2", "42P18", "$2"),
+        (
+            "PREPARE r AS UPDATE t SET id = 1 FROM read_csv($1) AS f WHERE f.id = $2",
+            "42P18",
+            "write $2::type",
+        ),
         ("PREPARE r AS SELECT * FROM read_csv('a', delim => $1)", "0A000", "the parameter $1"),
     ] {
         let error = refused(&mut session, statement).await;
@@ -206,6 +206,133 @@ async fn parameters_name_files() {
     run(&mut session, "CREATE ROLE reader; SET ROLE reader").await;
     let error = refused(&mut session, &format!("EXECUTE p ({a}, 1)")).await;
     assert_eq!(error.sqlstate(), "42501", "{error}");
+}
+
+/// What a statement gave: its rows, sorted, or its tag.
+fn told(outcomes: &[Outcome]) -> Vec<String> {
+    match outcomes {
+        [Outcome::Rows { batches, .. }] => {
+            let mut rows = text_of(batches);
+            rows.sort();
+            rows
+        }
+        [Outcome::Done { tag }] => vec![tag.clone()],
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parameters_name_files_in_every_statement() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    std::fs::write(folder.path().join("a.csv"), "id,title\n1,one\n2,two\n").unwrap();
+    let file = quoted(folder.path(), "a.csv");
+    let path = folder.path().join("a.csv").display().to_string();
+    let made = "CREATE TABLE t (id bigint PRIMARY KEY, title text); \
+                INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')";
+    run(&mut session, made).await;
+    let statements = [
+        "SELECT * FROM read_csv($1) AS f WHERE id >= $2::bigint",
+        "CREATE TABLE made AS SELECT * FROM read_csv($1)",
+        "INSERT INTO t SELECT id + 10, title FROM read_csv($1)",
+        "INSERT INTO t SELECT id + 10, $3 FROM read_csv($1) RETURNING *",
+        "INSERT INTO t SELECT id, title FROM read_csv($1) \
+         ON CONFLICT (id) DO UPDATE SET title = excluded.title || t.title RETURNING id, title",
+        "INSERT INTO t SELECT id, title FROM read_csv($1) ON CONFLICT DO NOTHING",
+        "UPDATE t SET title = f.title FROM read_csv($1) AS f WHERE f.id = t.id",
+        "UPDATE t SET title = $3 FROM read_csv($1) AS f WHERE f.id = t.id RETURNING t.id, f.title AS read",
+        "UPDATE t SET title = (SELECT max(title) FROM read_csv($1)) WHERE id = $2 RETURNING *",
+        "DELETE FROM t USING read_csv($1) AS f WHERE f.id = t.id AND f.id >= $2::bigint RETURNING f.*",
+        "DELETE FROM t WHERE id IN (SELECT id FROM read_csv(ARRAY[$1, $1])) RETURNING id",
+        "WITH f AS (SELECT * FROM read_csv($1)) UPDATE t SET title = f.title FROM f WHERE f.id = t.id",
+        "WITH gone AS (DELETE FROM t USING read_csv($1) AS f WHERE f.id = t.id RETURNING t.id) \
+         SELECT count(*), max(id) FROM gone",
+    ];
+    let types = [Some(ColumnType::Text), Some(ColumnType::BigInt), Some(ColumnType::Text)];
+    let values = [Some(path.as_str()), Some("2"), Some("x")];
+    for (number, statement) in statements.iter().enumerate() {
+        // They do what they do with constants.
+        let plain = statement.replace("$1", &file).replace("$2", "2").replace("$3", "'x'");
+        run(&mut session, "BEGIN").await;
+        let expected = told(&run(&mut session, &plain).await);
+        let left = answer(&mut session, "SELECT * FROM t").await;
+        run(&mut session, "ROLLBACK").await;
+        session.prepare(&format!("p{number}"), statement, &types).await.unwrap();
+        let execute = format!("EXECUTE p{number} ({file}, 2, 'x')");
+        run(&mut session, "BEGIN").await;
+        assert_eq!(told(&run(&mut session, &execute).await), expected, "{statement}");
+        assert_eq!(answer(&mut session, "SELECT * FROM t").await, left, "{statement}");
+        run(&mut session, "ROLLBACK").await;
+        // EXPLAIN tells the plan and changes nothing, EXPLAIN ANALYZE runs it.
+        let before = answer(&mut session, "SELECT * FROM t").await;
+        let plan = rows(&mut session, &format!("EXPLAIN {execute}")).await;
+        assert!(!plan.is_empty(), "{statement}");
+        assert_eq!(answer(&mut session, "SELECT * FROM t").await, before, "{statement}");
+        if statement.starts_with("WITH gone") {
+            continue;
+        }
+        run(&mut session, "BEGIN").await;
+        session.prepare("", &format!("EXPLAIN ANALYZE {statement}"), &types).await.unwrap();
+        let Outcome::Rows { batches, .. } = session.execute("", &values).await.unwrap() else {
+            panic!("{statement}");
+        };
+        assert!(!text_of(&batches).is_empty(), "{statement}");
+        assert_eq!(answer(&mut session, "SELECT * FROM t").await, left, "{statement}");
+        run(&mut session, "ROLLBACK").await;
+    }
+
+    // Columns that are none of a file are known at once; those of a file with its name. Nothing runs for that.
+    let names = |described: &Described| -> Option<Vec<String>> {
+        let columns = described.columns.as_ref()?;
+        Some(columns.fields().iter().map(|field| field.name().clone()).collect())
+    };
+    let before = answer(&mut session, "SELECT * FROM t").await;
+    for (statement, is_late, columns) in [
+        ("EXPLAIN DELETE FROM t USING read_csv($1) AS f", false, Some(vec!["QUERY PLAN"])),
+        ("INSERT INTO t SELECT id + 10 FROM read_csv($1)", false, None),
+        ("INSERT INTO t SELECT id + 10 FROM read_csv($1) RETURNING id", false, Some(vec!["id"])),
+        (
+            "DELETE FROM t WHERE id IN (SELECT id FROM read_csv($1)) RETURNING title AS gone",
+            false,
+            Some(vec!["gone"]),
+        ),
+        (
+            "DELETE FROM t USING read_csv($1) AS f WHERE f.id = t.id RETURNING f.*",
+            true,
+            Some(vec!["id", "title"]),
+        ),
+        ("SELECT title FROM read_csv($1)", true, Some(vec!["title"])),
+    ] {
+        session.prepare("", statement, &[]).await.unwrap();
+        let described = session.describe("").await.unwrap();
+        assert_eq!(described.parameters, [ColumnType::Text], "{statement}");
+        assert_eq!(described.is_told_late, is_late, "{statement}");
+        let columns = columns.map(|all| all.into_iter().map(str::to_owned).collect::<Vec<_>>());
+        if !is_late {
+            assert_eq!(names(&described), columns, "{statement}");
+        }
+        let described = session.describe_with("", &[Some(&path)]).await.unwrap();
+        assert_eq!(names(&described), columns, "{statement}");
+    }
+    assert_eq!(answer(&mut session, "SELECT * FROM t").await, before);
+
+    // Who may not read files does not by a parameter.
+    run(&mut session, "CREATE ROLE reader; GRANT ALL ON t TO reader; SET ROLE reader").await;
+    for (number, statement) in statements.iter().enumerate() {
+        let execute = format!("EXECUTE p{number} ({file}, 2, 'x')");
+        for asked in [execute.clone(), format!("EXPLAIN {execute}")] {
+            let error = refused(&mut session, &asked).await;
+            assert_eq!(error.sqlstate(), "42501", "{statement}: {error}");
+        }
+        let name = format!("p{number}");
+        let error = session.describe_with(&name, &values).await.unwrap_err();
+        assert_eq!(error.sqlstate(), "42501", "{statement}: {error}");
+    }
+    session.prepare("", "EXPLAIN UPDATE t SET id = 1 FROM read_csv($1)", &[]).await.unwrap();
+    let error = session.execute("", &[Some(&path)]).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "42501", "{error}");
+    assert_eq!(answer(&mut session, "SELECT * FROM t").await, before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,8 +8,8 @@
 //! 1. While a statement is read, each such item becomes a relation whose name is the call ([`name_file`]), so that
 //!    whatever looks names up finds it as it finds a table. No user can write such a name: the sign before it is
 //!    refused.
-//! 2. Where parameters of a prepared statement name files, their values go into the call with those of the rest of the
-//!    statement ([`put_parameters`]).
+//! 2. Where parameters of a prepared statement name files, their values go into the call when it runs
+//!    ([`put_parameters`]).
 //! 3. Who looks the name up reads the call again ([`FileCall::of_relation`]).
 //! 4. A view is stored with the call as it was written ([`text_of`]); [`parse_query`](super::parse::parse_query) names
 //!    it again.
@@ -197,21 +197,19 @@ pub(crate) fn parameters_of(name: &ObjectName) -> Result<Vec<usize>> {
     Ok(places)
 }
 
-/// Puts values into the relation `name` for the parameters that name files in it; one without a value stays.
+/// Puts values into the relation `name` for the parameters that name files in it.
 ///
 /// # Errors
 /// Those of `value`.
 pub(crate) fn put_parameters(
     name: &mut ObjectName,
-    value: &dyn Fn(usize) -> Result<Option<String>>,
+    value: &dyn Fn(usize) -> Result<String>,
 ) -> Result<()> {
     let Some(call) = call_of(name).filter(|call| call.contains('$')) else { return Ok(()) };
     let (function, mut args) = read_call(call)?;
     each_name(&mut args, &mut |item| {
-        if let Some(place) = place_of(item)?
-            && let Some(text) = value(place)?
-        {
-            *item = Expr::value(Value::SingleQuotedString(text));
+        if let Some(place) = place_of(item)? {
+            *item = Expr::value(Value::SingleQuotedString(value(place)?));
         }
         Ok(())
     })?;
@@ -504,8 +502,7 @@ fn text(option: &str, value: &Expr) -> Result<String> {
         Some(Value::Placeholder(_)) => Err(Error::Unsupported {
             what: format!("the parameter {value} of a function that reads files, without a value here,"),
             hint: Some(
-                "a parameter may name a file of a query, whose columns are known once it has its value; options are \
-                 constants"
+                "a parameter may name a file in a statement that is prepared; options are constants"
                     .to_owned(),
             ),
             position: None,
@@ -726,16 +723,11 @@ mod tests {
         };
         let mut both = name("read_csv(ARRAY[$2, 'b$1', $1], delim => '$')");
         assert_eq!(parameters_of(&both).unwrap(), [1, 0]);
-        // One that has no value yet stays.
-        let second = |place: usize| -> Result<Option<String>> {
-            Ok((place == 1).then(|| "it's $1".to_owned()))
-        };
-        put_parameters(&mut both, &second).unwrap();
-        assert_eq!(parameters_of(&both).unwrap(), [0]);
-        let all = |place: usize| -> Result<Option<String>> { Ok(Some(format!("f{place}"))) };
-        put_parameters(&mut both, &all).unwrap();
+        let named = |place: usize| -> Result<String> { Ok(format!("it's ${place}")) };
+        put_parameters(&mut both, &named).unwrap();
+        assert_eq!(parameters_of(&both).unwrap(), [0_usize; 0]);
         let call = FileCall::of_relation(&both.0[0].as_ident().unwrap().value).unwrap().unwrap();
-        assert_eq!(call.names, ["it's $1", "b$1", "f0"]);
+        assert_eq!(call.names, ["it's $1", "b$1", "it's $0"]);
         let unknown = name("read_parquet($1)");
         let unknown = FileCall::of_relation(&unknown.0[0].as_ident().unwrap().value).unwrap();
         assert_eq!(unknown.unwrap_err().sqlstate(), "0A000");

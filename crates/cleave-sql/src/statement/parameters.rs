@@ -2,7 +2,8 @@
 //!
 //! 1. [`count`] counts them; [`written_types`] finds types in the text: `$1::date` is a date, and LIMIT takes a bigint.
 //! 2. [`Parameter::read`] reads a value as a client sends it, by PostgreSQL's input rules.
-//! 3. [`Parameters::put_into`] puts values into a query, [`StatementText`] into its text.
+//! 3. [`Parameters::put_files_into`] puts names of files into a statement, [`Parameters::put_into`] the values into a
+//!    query, [`StatementText`] into its text.
 //!
 //! A value stands in the tree as a literal in quotes with a cast. So it means the same as that literal in a statement
 //! without parameters, and every rule of the planner sees a constant. The digits given for a `numeric` count, as for a
@@ -26,12 +27,13 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use crate::dialect::digits_behind_point;
-use crate::statement::files::{parameters_of, put_parameters};
+use crate::statement::files::parameters_of;
 use crate::statement::locked_parts::GivenRows;
 use crate::statement::parse::Cursor;
 
 mod any_list;
 mod by_place;
+mod of_files;
 
 use crate::visiting::{visit, visit_mut};
 use any_list::AnyList;
@@ -364,14 +366,10 @@ fn list_elsewhere(place: usize) -> Error {
 impl VisitorMut for Put<'_, '_> {
     type Break = Box<Error>;
 
-    /// Names of files. NULL is none: the parameter stays, and has no value where the file is opened.
+    /// Names of files are in a statement by now, unless it has no values at all.
     fn pre_visit_relation(&mut self, name: &mut ast::ObjectName) -> Flow {
-        let text = |place: usize| match (self.value)(place)? {
-            Some(parameter) if parameter.items.is_some() => Err(list_elsewhere(place)),
-            Some(parameter) => Ok(parameter.text().map(str::to_owned)),
-            None => Ok(None),
-        };
-        flow(put_parameters(name, &text))
+        let places = parameters_of(name);
+        flow(places.and_then(|all| all.into_iter().try_for_each(|one| (self.value)(one).map(drop))))
     }
 
     fn pre_visit_query(&mut self, query: &mut ast::Query) -> Flow {
