@@ -9,8 +9,9 @@
 //!
 //! A portal lives until Sync, or within a transaction block to its end. The columns of a statement without parameters
 //! may only be known when it runs (SHOW), and those of one whose parameters name files when it has their values:
-//! describing its portal then starts it. Drivers describe a statement once and read the rows of later runs by that: a
-//! run that has other columns, since a table or file has changed, is refused unless it is described itself ([`Told`]).
+//! describing its portal then starts it, or reads the files if it is more than a query. Drivers describe a statement
+//! once and read the rows of later runs by that: a run that has other columns, since a table or file has changed, is
+//! refused unless it is described itself ([`Told`]).
 //!
 //! Source: PostgreSQL's manual, "Extended Query".
 
@@ -20,7 +21,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
 use cleave_host::statement::properties::{Columns, Tag};
 use cleave_host::statement::type_tree::asks_for_types;
-use cleave_host::statement::{ParsedStatement, parse_script_in};
+use cleave_host::statement::{ParsedStatement, Statement, parse_script_in};
 use cleave_host::value::binary::Element;
 use cleave_host::{Described, Error, ResultRows, Started};
 
@@ -49,6 +50,8 @@ pub(crate) enum Known {
         declared: Vec<u32>,
         /// Its command tag.
         tag: Tag,
+        /// It is a query: it may start before it is to run.
+        is_query: bool,
         /// The columns that the client was told last.
         told: Arc<Told>,
     },
@@ -120,6 +123,7 @@ impl Connection {
             Some(parsed) if parsed.statement.properties().takes_parameters => {
                 block::admit(self.session.transaction_status())?;
                 let tag = parsed.statement.properties().tag;
+                let is_query = matches!(parsed.statement, Statement::Query(_));
                 let typed = types.iter().zip(1..).map(|(oid, number)| declared(number, *oid));
                 let declared = match types {
                     [] if asks_for_types(sql) => vec![Element::Oid.list_oid()],
@@ -129,7 +133,8 @@ impl Connection {
                 self.begin_watch();
                 let prepared = self.session.prepare_statement(&name, parsed, &types);
                 self.watch.over(&mut self.wire, sql, Box::pin(prepared)).await?;
-                Known::Prepared { sql: sql.to_owned(), declared, tag, told: Arc::default() }
+                let (sql, told) = (sql.to_owned(), Arc::default());
+                Known::Prepared { sql, declared, tag, is_query, told }
             }
             Some(parsed) => Known::Plain(Box::new(parsed), sql.to_owned()),
         };
@@ -317,6 +322,21 @@ impl Connection {
         let is_bound = matches!(portal.state, Phase::Bound);
         if is_bound && self.is_told_late(&portal.known, portal.described.as_deref()).await? {
             self.begin_watch();
+            if let Known::Prepared { sql, is_query: false, told, .. } = &*portal.known {
+                let values: Vec<_> = portal.values.iter().map(Option::as_deref).collect();
+                let described = self.session.describe_with(&portal.statement, &values);
+                let described = self.watch.over(&mut self.wire, sql, described).await?;
+                told.put(described.columns.as_ref());
+                let out = &mut self.wire.output;
+                match &described.columns {
+                    Some(schema) => {
+                        portal.told = columns(schema, &portal.formats);
+                        reply::row_description(out, &portal.told);
+                    }
+                    None => reply::bare(out, b'n'),
+                }
+                return Ok(());
+            }
             self.begin(portal).await?;
             if let (Known::Prepared { told, .. }, Phase::Rows(rows)) =
                 (&*portal.known, &portal.state)
@@ -368,8 +388,9 @@ impl Connection {
             Known::Empty => true,
             Known::Prepared { .. } => false,
         };
-        // A statement directly followed by Sync is alone, if nothing came before it.
-        if !is_border && !self.wire.is_next(b'S') {
+        // A statement directly followed by Sync is alone, if nothing came before it, unless it changes rows and may be
+        // refused after it has run.
+        if !is_border && (portal.is_judged_late() || !self.wire.is_next(b'S')) {
             self.session.begin_implicit();
         }
         if let Known::Prepared { sql, .. } | Known::Plain(_, sql) = &*portal.known {
@@ -519,6 +540,14 @@ impl Connection {
             }
         }
         reply::bare(&mut self.wire.output, b'3');
+    }
+}
+
+impl Portal {
+    /// Whether its columns are known when it has changed rows, and are compared with those that the client was told.
+    fn is_judged_late(&self) -> bool {
+        let is_told_late = self.described.as_ref().is_some_and(|own| own.is_told_late);
+        is_told_late && matches!(*self.known, Known::Prepared { is_query: false, .. })
     }
 }
 

@@ -174,6 +174,23 @@ fn a_parameter_may_name_a_file() {
     assert_eq!((field(&refused.error, 'C'), refused.rows.len()), ("0A000", 0));
     assert_eq!(run(&mut client, &[], &days, true).rows.len(), 1);
     assert_eq!(field(&run(&mut client, &[], &named, false).error, 'C'), "0A000");
+    // A change is described without being made, and undone if its rows are not those that the client was told.
+    client.query(
+        "CREATE TABLE kept (id int, title text); INSERT INTO kept VALUES (1, 'a'), (2, 'b')",
+    );
+    let kept = "SELECT string_agg(title, ' ' ORDER BY id) FROM kept";
+    let update = parse(
+        "UPDATE kept SET title = kept.title || '!' FROM read_csv($1) AS f WHERE f.id = kept.id RETURNING f.*",
+    );
+    let sent = [update.clone(), bind("", &[&named]), message('D', b"P\0"), message('S', b"")];
+    client.stream.write_all(&sent.concat()).unwrap();
+    assert_eq!(client.kinds(), "12TZ");
+    assert_eq!(client.value(kept), "a b");
+    let changed = run(&mut client, &update, &named, true);
+    assert_eq!((changed.rows.len(), changed.tags), (2, vec!["UPDATE 2".to_owned()]));
+    let refused = run(&mut client, &[], &days, false);
+    assert_eq!((field(&refused.error, 'C'), refused.rows.len()), ("0A000", 0));
+    assert_eq!(client.value(kept), "a! b!");
     // Nor are those of a table or a file that has changed.
     client.query("CREATE TABLE changing (id int)");
     let of_file = format!("SELECT * FROM '{days}'");
