@@ -6,7 +6,8 @@
 //!  run_script:  Query ─▶ rows as text, of each statement
 //! ```
 //! The first round trip tells the types of parameters and columns; values in binary are asked for where Arrow has the
-//! type. A COPY goes by the simple protocol ([`Client::copy_in`], [`Client::copy_out`]).
+//! type. Of a statement whose parameters name files it tells the parameters and refuses the columns: these come with the
+//! rows, which are text then. A COPY goes by the simple protocol ([`Client::copy_in`], [`Client::copy_out`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ use crate::wire::{Connection, Reader, Shared, TransactionStatus, put_text};
 
 /// The OID of a type that nothing decides.
 const UNKNOWN: u32 = 705;
+/// The SQLSTATE with which a server refuses columns that the values of parameters tell.
+const UNTOLD: &str = "0A000";
 /// Statements of [`Client::run_many`] that are sent before their answers are read.
 const STATEMENTS_AT_A_TIME: usize = 256;
 
@@ -117,14 +120,11 @@ impl Client {
             connection.flush().await?;
             return Answer::begin(connection, None).await;
         }
-        let prepared = match may_name_files(sql) && !parameters.is_empty() {
-            true => self.prepare_untold(&mut connection, sql, parameters).await?,
-            false => self.prepare_for(&mut connection, sql, parameters).await?,
-        };
+        let prepared = self.prepare_for(&mut connection, sql, parameters).await?;
         let Prepared { parameters: types, columns } = prepared;
         put_bind(&mut connection, parameters, &types, columns.as_deref().unwrap_or_default())?;
         if columns.is_none() {
-            // Columns of some statements, as EXECUTE, are known only when they run; they come as text.
+            // Columns of some statements, as EXECUTE, are known only with their values; they come as text.
             connection.put(b'D', |body| body.put_slice(b"P\0"))?;
         }
         put_execute(&mut connection)?;
@@ -300,37 +300,12 @@ impl Client {
         self.describe(connection, sql, &declared).await
     }
 
-    /// Prepares a statement whose parameters name files: what columns it has, their values tell, and a server refuses
-    /// to say it before.
-    async fn prepare_untold(
-        &self,
-        connection: &mut Connection,
-        sql: &str,
-        values: &[Value],
-    ) -> Result<Prepared, ClientError> {
-        let parameters: Vec<u32> =
-            values.iter().map(|value| value.own_type().unwrap_or(0)).collect();
-        self.parse(connection, sql, &parameters, false).await?;
-        Ok(Prepared { parameters, columns: None })
-    }
-
     /// Parses a statement whose parameters are declared so, and asks for its types.
     async fn describe(
         &self,
         connection: &mut Connection,
         sql: &str,
         declared: &[u32],
-    ) -> Result<Prepared, ClientError> {
-        self.parse(connection, sql, declared, true).await
-    }
-
-    /// Parses a statement; asks for its types if it `is_told` them.
-    async fn parse(
-        &self,
-        connection: &mut Connection,
-        sql: &str,
-        declared: &[u32],
-        is_told: bool,
     ) -> Result<Prepared, ClientError> {
         let sql = without_zero(sql)?;
         let count = u16::try_from(declared.len()).map_err(|_| too_many())?;
@@ -342,19 +317,17 @@ impl Client {
                 body.put_u32(*oid);
             }
         })?;
-        if is_told {
-            connection.put(b'D', |body| body.put_slice(b"S\0"))?;
-        }
+        connection.put(b'D', |body| body.put_slice(b"S\0"))?;
         connection.put_sync();
         connection.flush().await?;
         let mut prepared = Prepared { parameters: Vec::new(), columns: None };
-        let mut is_parsed = false;
+        let (mut is_parsed, mut has_types) = (false, false);
         loop {
             match connection.next().await? {
                 (b'1', _) => is_parsed = true,
                 (b'n', _) => {}
                 (b't', body) => match parameter_types(&body) {
-                    Some(types) => prepared.parameters = types,
+                    Some(types) => (prepared.parameters, has_types) = (types, true),
                     None => return Err(connection.broken("types of parameters that are none")),
                 },
                 (b'T', body) => {
@@ -364,7 +337,13 @@ impl Client {
                         return Err(connection.broken(NO_COLUMNS));
                     }
                 }
-                (b'E', body) => return Err(connection.refusal(&body).await),
+                (b'E', body) => {
+                    let error = connection.refusal(&body).await;
+                    return match has_types && error.sqlstate() == UNTOLD {
+                        true => Ok(prepared),
+                        false => Err(error),
+                    };
+                }
                 (b'Z', _) if is_parsed => return Ok(prepared),
                 (kind, _) => return Err(connection.unexpected(kind)),
             }
@@ -473,34 +452,6 @@ fn too_long() -> ClientError {
     ClientError::Usage("a value of a parameter takes more than 2 GB".to_owned())
 }
 
-/// Whether a parameter may name a file that a statement reads.
-fn may_name_files(sql: &str) -> bool {
-    let sql = sql.to_ascii_lowercase();
-    ["read_csv", "read_parquet"].into_iter().any(|function| {
-        sql.match_indices(function).any(|(place, _)| {
-            let behind = sql.get(place + function.len()..).unwrap_or_default();
-            behind.trim_start().strip_prefix('(').is_some_and(begins_with_parameter)
-        })
-    })
-}
-
-/// Whether there is a parameter among the arguments that `text` begins with. Names of files may have any signs.
-fn begins_with_parameter(text: &str) -> bool {
-    let (mut depth, mut in_name) = (1_usize, false);
-    for sign in text.bytes() {
-        match sign {
-            b'\'' => in_name = !in_name,
-            _ if in_name => {}
-            b'$' => return true,
-            b'(' => depth += 1,
-            b')' if depth == 1 => return false,
-            b')' => depth -= 1,
-            _ => {}
-        }
-    }
-    false
-}
-
 /// Whether a statement begins with COPY.
 fn begins_copy(sql: &str) -> bool {
     let mut rest = sql.trim_start();
@@ -520,16 +471,6 @@ fn begins_copy(sql: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn parameters_that_name_files_are_seen() {
-        assert!(may_name_files("SELECT * FROM Read_CSV (ARRAY['a', $1])"));
-        assert!(may_name_files("SELECT * FROM read_csv('a') JOIN read_parquet($1) USING (id)"));
-        assert!(may_name_files("SELECT * FROM read_csv(ARRAY['a (1)', $1])"));
-        assert!(!may_name_files("SELECT * FROM read_csv('a') WHERE id > $1"));
-        assert!(!may_name_files("SELECT * FROM read_csv('a$1') WHERE id > $1"));
-        assert!(!may_name_files("SELECT read_csv FROM t WHERE f($1)"));
-    }
 
     #[test]
     fn a_copy_is_known_by_its_first_word() {

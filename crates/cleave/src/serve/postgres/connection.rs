@@ -360,6 +360,11 @@ impl Connection {
                 self.fail(complaint.hint("call the function in SELECT"), false);
                 Ok(())
             }
+            Frontend::Execute { .. } if self.is_passing_over => {
+                // It was to run within the block, which cannot go on without it.
+                self.session.fail_block();
+                Ok(())
+            }
             _ if self.is_passing_over => Ok(()),
             Frontend::Flush => self.wire.flush().await.map_err(Stop::from),
             extended => self.extended(extended).await,
@@ -414,6 +419,17 @@ impl Connection {
         } else {
             self.tell_ready();
         }
+    }
+
+    /// Refuses, in the extended protocol, to tell what is not known yet. Nothing was to be done, so a block goes on,
+    /// unless a statement behind it is passed over.
+    pub(super) fn refuse_to_tell(&mut self, complaint: &Complaint) {
+        if self.session.is_implicit() {
+            // Statements that follow are skipped, so those before are undone with them.
+            self.session.fail_block();
+        }
+        reply::error(&mut self.wire.output, complaint);
+        self.is_passing_over = true;
     }
 
     /// Runs the statements of a Query message.

@@ -3,7 +3,8 @@
 //! 1. Parse: a query or INSERT becomes a prepared statement of the session, which knows the types of its parameters;
 //!    any other statement is kept as it was read ([`Known`]).
 //! 2. Bind: values become text by those types, and a [`Portal`].
-//! 3. Describe: parameters and columns of a statement; columns of a portal.
+//! 3. Describe: parameters and columns of a statement; columns of a portal. Columns that the values of parameters tell
+//!    are refused behind the parameters: clients go on with that ([`Connection::refuse_to_tell`]).
 //! 4. Execute: up to a given number of rows; if there are more, the portal is suspended and the next Execute continues
 //!    it, on its original snapshot.
 //!
@@ -273,12 +274,16 @@ impl Connection {
                     let is_list = described.lists.contains(&place);
                     parameter(place + 1, oid, *known, is_list).map(|(oid, _)| oid)
                 });
+                let oids = oids.collect::<Result<Vec<_>, _>>();
+                let oids = oids.map_err(|error| Complaint::of(&error, sql))?;
                 if described.is_told_late {
-                    return Err(Complaint::of(&untold(), sql).into());
+                    // NoData would say that it has no rows.
+                    reply::parameter_description(&mut self.wire.output, &oids);
+                    self.refuse_to_tell(&Complaint::of(&untold(), sql));
+                    return Ok(());
                 }
                 last.put(described.columns.as_ref());
-                let oids = oids.collect::<Result<_, _>>();
-                (oids.map_err(|error| Complaint::of(&error, sql))?, described.columns.clone())
+                (oids, described.columns.clone())
             }
             Known::Plain(parsed, sql) => {
                 self.begin_watch();

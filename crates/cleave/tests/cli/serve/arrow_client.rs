@@ -48,10 +48,28 @@ fn parameters_name_files() {
     block_on(async {
         let mut client = connected(&server).await;
         let sql = "SELECT title FROM read_csv($1) WHERE id > $2::bigint";
-        // Also within a block, which a refusal would fail.
+        // Also within a block, which the refusal to tell the columns leaves as it was.
         rows(&mut client, "BEGIN", &[]).await;
         let values = [Value::from(file.as_str()), Value::Int(1)];
         assert_eq!(rows(&mut client, sql, &values).await, [[Some("two".to_owned())]]);
+        // Without a cast too; and in any kind of statement.
+        let sql = "SELECT title FROM read_csv($1) WHERE id > $2";
+        assert_eq!(rows(&mut client, sql, &values).await, [[Some("two".to_owned())]]);
+        rows(&mut client, "CREATE TABLE t (id bigint, title text)", &[]).await;
+        let text = |text: &str| Some(text.to_owned());
+        for (sql, expected) in [
+            ("INSERT INTO t SELECT * FROM read_csv($1) WHERE id > $2 RETURNING id", text("2")),
+            (
+                "UPDATE t SET title = 'x' FROM read_csv($1) AS f WHERE f.id = t.id AND f.id > $2 RETURNING f.title",
+                text("two"),
+            ),
+            (
+                "DELETE FROM t USING read_csv($1) AS f WHERE f.id = t.id AND t.id > $2 RETURNING t.title",
+                text("x"),
+            ),
+        ] {
+            assert_eq!(rows(&mut client, sql, &values).await, [[expected]], "{sql}");
+        }
         rows(&mut client, "COMMIT", &[]).await;
         // Also by EXECUTE, whose columns a server does not tell before it runs.
         rows(&mut client, "PREPARE p AS SELECT title FROM read_csv($1)", &[]).await;

@@ -143,18 +143,36 @@ fn a_parameter_may_name_a_file() {
     assert_eq!(kinds, "12TDCZ");
     assert!(messages[2].1.windows(5).any(|part| part == b"title"), "{:?}", messages[2]);
     assert!(messages[3].1.ends_with(b"two"), "{:?}", messages[3]);
-    // Before that, nothing tells them.
-    client
-        .stream
-        .write_all(&[parse(sql), message('D', b"S\0"), message('S', b"")].concat())
-        .unwrap();
+    // Before that nothing tells them, but the parameters are told. A block goes on, and what came together is undone.
+    client.query("CREATE TABLE undone (id int); BEGIN");
+    let asks = [parse(sql), message('D', b"S\0"), message('S', b"")].concat();
+    client.stream.write_all(&asks).unwrap();
+    let messages = client.messages();
+    let kinds: String = messages.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, "1tEZ");
+    assert_eq!(messages[1].1, [&[0, 2][..], &25_u32.to_be_bytes(), &23_u32.to_be_bytes()].concat());
+    assert_eq!(messages[3].1, b"T");
+    let run = [bind("", &[&named, "1"]), execute("", 0), message('S', b"")].concat();
+    client.stream.write_all(&run).unwrap();
+    assert_eq!(client.kinds(), "2DCZ");
+    client.query("COMMIT");
+    let insert = [parse("INSERT INTO undone VALUES (1)"), bind("", &[]), execute("", 0)].concat();
+    // Nor does a block go on without a statement that is skipped for it.
+    client.query("BEGIN");
+    let sent = [parse(sql), message('D', b"S\0"), insert.clone(), message('S', b"")].concat();
+    client.stream.write_all(&sent).unwrap();
     let answer = client.answer();
-    assert_eq!(field(&answer.error, 'C'), "0A000", "{:?}", answer.error);
+    assert_eq!((field(&answer.error, 'C'), answer.state), ("0A000", 'E'), "{:?}", answer.error);
+    client.query("ROLLBACK");
+    client.stream.write_all(&[insert, asks].concat()).unwrap();
+    let answer = client.answer();
+    assert_eq!((field(&answer.error, 'C'), answer.state), ("0A000", 'I'), "{:?}", answer.error);
     assert!(
         field(&answer.error, 'M').contains("whose parameters name files"),
         "{:?}",
         answer.error
     );
+    assert_eq!(client.value("SELECT count(*) FROM undone"), "0");
     // Rows of another file are not read by the columns that an earlier run was told.
     let days = folder.path().join("days.csv").display().to_string();
     std::fs::write(&days, "id,day\n2,2024-01-31\n").unwrap();
@@ -174,6 +192,12 @@ fn a_parameter_may_name_a_file() {
     assert_eq!((field(&refused.error, 'C'), refused.rows.len()), ("0A000", 0));
     assert_eq!(run(&mut client, &[], &days, true).rows.len(), 1);
     assert_eq!(field(&run(&mut client, &[], &named, false).error, 'C'), "0A000");
+    // Two portals of one statement are each run as they were described.
+    let describe = |portal: &str| message('D', format!("P{portal}\0").as_bytes());
+    let both = [bind("a", &[&named]), describe("a"), bind("b", &[&days]), describe("b")].concat();
+    let sent = [both, execute("a", 0), execute("b", 0), message('S', b"")].concat();
+    client.stream.write_all(&sent).unwrap();
+    assert_eq!(client.kinds(), "2T2TDDCDCZ");
     // A change is described without being made, and undone if its rows are not those that the client was told.
     client.query(
         "CREATE TABLE kept (id int, title text); INSERT INTO kept VALUES (1, 'a'), (2, 'b')",
@@ -190,6 +214,17 @@ fn a_parameter_may_name_a_file() {
     assert_eq!((changed.rows.len(), changed.tags), (2, vec!["UPDATE 2".to_owned()]));
     let refused = run(&mut client, &[], &days, false);
     assert_eq!((field(&refused.error, 'C'), refused.rows.len()), ("0A000", 0));
+    assert_eq!(client.value(kept), "a! b!");
+    // So is one whose file has changed since its portal was described.
+    client.query("BEGIN");
+    let sent = [bind("", &[&named]), message('D', b"P\0"), message('S', b"")].concat();
+    client.stream.write_all(&sent).unwrap();
+    assert_eq!(client.kinds(), "2TZ");
+    std::fs::write(&file, "id,title\n1,5\n2,6\n").unwrap();
+    client.stream.write_all(&[execute("", 0), message('S', b"")].concat()).unwrap();
+    let refused = client.answer();
+    assert_eq!((field(&refused.error, 'C'), refused.state), ("0A000", 'E'));
+    client.query("ROLLBACK");
     assert_eq!(client.value(kept), "a! b!");
     // Nor are those of a table or a file that has changed.
     client.query("CREATE TABLE changing (id int)");
