@@ -55,7 +55,7 @@ def served(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
     database, port_file = folder / "db", folder / "port"
     subprocess.run([binary, "sql", "--create", "--db", database, "-c", "SELECT 1"], check=True, capture_output=True)
-    command = [binary, "serve", "--db", database, "--listen", "127.0.0.1:0", "--port-file", port_file]
+    command = [binary, "serve", "--db", database, "--listen", "127.0.0.1:0", "--port-file", port_file, "--allow-files"]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(command, stderr=log)
     try:

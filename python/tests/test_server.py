@@ -1,5 +1,7 @@
 """What is of servers alone: results one after the other, loads by COPY, and tables that stay on this side."""
 
+import datetime
+
 import cleave
 import pytest
 
@@ -38,6 +40,19 @@ def test_frames_are_appended_and_not_read(db):
         with pytest.raises(cleave.DatabaseError):
             db.append("t", rows)
     assert db.append("t", db.execute("SELECT id + 100000 AS id FROM t")) == 30_000
+
+
+def test_parameters_name_files_of_the_server(db, tmp_path):
+    file = tmp_path / "films.csv"
+    file.write_text("id,title,day\n1,one,\n2,two,2024-01-31\n")
+    query = "SELECT * FROM read_csv(?) WHERE id > ?"
+    assert db.execute(query, [str(file), 1]).fetchall() == [(2, "two", datetime.date(2024, 1, 31))]
+    db.execute("CREATE TABLE t (id bigint PRIMARY KEY, title text)")
+    db.execute("INSERT INTO t SELECT id, 'x' FROM read_csv(?)", [str(file)])
+    update = "UPDATE t SET title = f.title FROM read_csv(?) AS f WHERE f.id = t.id RETURNING f.id, t.title"
+    assert sorted(db.execute(update, [str(file)]).fetchall()) == [(1, "one"), (2, "two")]
+    delete = "DELETE FROM t WHERE id IN (SELECT id FROM read_csv(?)) AND title = ? RETURNING id"
+    assert db.execute(delete, [str(file), "one"]).fetchall() == [(1,)]
 
 
 def test_a_server_that_is_not_there_says_so(served):

@@ -6,8 +6,9 @@
 //!  run_script:  Query ─▶ rows as text, of each statement
 //! ```
 //! The first round trip tells the types of parameters and columns; values in binary are asked for where Arrow has the
-//! type. Of a statement whose parameters name files it tells the parameters and refuses the columns: these come with the
-//! rows, which are text then. A COPY goes by the simple protocol ([`Client::copy_in`], [`Client::copy_out`]).
+//! type. Of a statement whose parameters name files it tells the parameters and refuses the columns: a second one
+//! (Bind, Describe, Sync) asks for them with the values. A COPY goes by the simple protocol ([`Client::copy_in`],
+//! [`Client::copy_out`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -59,6 +60,8 @@ struct Prepared {
     parameters: Vec<u32>,
     /// Columns, if it returns rows.
     columns: Option<Vec<Described>>,
+    /// Only the values of parameters tell the columns.
+    is_told_late: bool,
 }
 
 impl Client {
@@ -121,10 +124,13 @@ impl Client {
             return Answer::begin(connection, None).await;
         }
         let prepared = self.prepare_for(&mut connection, sql, parameters).await?;
-        let Prepared { parameters: types, columns } = prepared;
+        let Prepared { parameters: types, mut columns, is_told_late } = prepared;
+        if is_told_late {
+            columns = self.describe_bound(&mut connection, parameters, &types).await?;
+        }
         put_bind(&mut connection, parameters, &types, columns.as_deref().unwrap_or_default())?;
         if columns.is_none() {
-            // Columns of some statements, as EXECUTE, are known only with their values; they come as text.
+            // Columns of some statements, as EXECUTE, are known only when they run; they come as text.
             connection.put(b'D', |body| body.put_slice(b"P\0"))?;
         }
         put_execute(&mut connection)?;
@@ -320,7 +326,7 @@ impl Client {
         connection.put(b'D', |body| body.put_slice(b"S\0"))?;
         connection.put_sync();
         connection.flush().await?;
-        let mut prepared = Prepared { parameters: Vec::new(), columns: None };
+        let mut prepared = Prepared { parameters: Vec::new(), columns: None, is_told_late: false };
         let (mut is_parsed, mut has_types) = (false, false);
         loop {
             match connection.next().await? {
@@ -330,17 +336,11 @@ impl Client {
                     Some(types) => (prepared.parameters, has_types) = (types, true),
                     None => return Err(connection.broken("types of parameters that are none")),
                 },
-                (b'T', body) => {
-                    let kind = |oid, modifier| Kind::of(oid, modifier, self.lists_as_text);
-                    prepared.columns = described(&body, kind);
-                    if prepared.columns.is_none() {
-                        return Err(connection.broken(NO_COLUMNS));
-                    }
-                }
+                (b'T', body) => prepared.columns = Some(self.columns(connection, &body)?),
                 (b'E', body) => {
                     let error = connection.refusal(&body).await;
                     return match has_types && error.sqlstate() == UNTOLD {
-                        true => Ok(prepared),
+                        true => Ok(Prepared { is_told_late: true, ..prepared }),
                         false => Err(error),
                     };
                 }
@@ -348,6 +348,39 @@ impl Client {
                 (kind, _) => return Err(connection.unexpected(kind)),
             }
         }
+    }
+
+    /// Asks for the columns of the prepared statement with these values; None: it returns no rows.
+    async fn describe_bound(
+        &self,
+        connection: &mut Connection,
+        values: &[Value],
+        types: &[u32],
+    ) -> Result<Option<Vec<Described>>, ClientError> {
+        put_bind(connection, values, types, &[])?;
+        connection.put(b'D', |body| body.put_slice(b"P\0"))?;
+        connection.put_sync();
+        connection.flush().await?;
+        let mut columns = None;
+        loop {
+            match connection.next().await? {
+                (b'2' | b'n', _) => {}
+                (b'T', body) => columns = Some(self.columns(connection, &body)?),
+                (b'E', body) => return Err(connection.refusal(&body).await),
+                (b'Z', _) => return Ok(columns),
+                (kind, _) => return Err(connection.unexpected(kind)),
+            }
+        }
+    }
+
+    /// The columns in a RowDescription.
+    fn columns(
+        &self,
+        connection: &mut Connection,
+        body: &[u8],
+    ) -> Result<Vec<Described>, ClientError> {
+        let kind = |oid, modifier| Kind::of(oid, modifier, self.lists_as_text);
+        described(body, kind).ok_or_else(|| connection.broken(NO_COLUMNS))
     }
 }
 

@@ -9,10 +9,10 @@
 //!    it, on its original snapshot.
 //!
 //! A portal lives until Sync, or within a transaction block to its end. The columns of a statement without parameters
-//! may only be known when it runs (SHOW), and those of one whose parameters name files when it has their values:
-//! describing its portal then starts it, or reads the files if it is more than a query. Drivers describe a statement
-//! once and read the rows of later runs by that: a run that has other columns, since a table or file has changed, is
-//! refused unless it is described itself ([`Told`]).
+//! may only be known when it runs (SHOW): describing its portal then starts it. Those of one whose parameters name
+//! files are known with their values: describing the portal plans it, or starts it if it is a query and Execute
+//! follows. Drivers describe a statement once and read the rows of later runs by that: a run that has other columns,
+//! since a table or file has changed, is refused unless it is described itself ([`Told`]).
 //!
 //! Source: PostgreSQL's manual, "Extended Query".
 
@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
+use bytes::BytesMut;
 use cleave_host::statement::properties::{Columns, Tag};
 use cleave_host::statement::type_tree::asks_for_types;
 use cleave_host::statement::{ParsedStatement, Statement, parse_script_in};
@@ -69,7 +70,7 @@ pub(crate) struct Portal {
     /// The statement's name.
     statement: String,
     known: Arc<Known>,
-    /// Its description when it got its values, if the session has prepared it.
+    /// Its description, if the session has prepared it: when it got its values, or with them.
     described: Option<Arc<Described>>,
     values: Vec<Option<String>>,
     formats: Vec<Format>,
@@ -303,43 +304,25 @@ impl Connection {
     /// Describes the portal `name`, if its columns are known; returns whether they are.
     pub(super) fn describe_portal_at_hand(&mut self, name: &str) -> bool {
         let Some(portal) = self.portals.get_mut(name) else { return false };
-        let (Some(described), Phase::Bound) = (&portal.described, &portal.state) else {
-            return false;
-        };
-        if described.is_told_late {
-            return false;
+        let is_known = matches!(portal.state, Phase::Bound)
+            && portal.described.as_ref().is_some_and(|own| !own.is_told_late);
+        if is_known {
+            portal.tell(&mut self.wire.output);
         }
-        if let Known::Prepared { told, .. } = &*portal.known {
-            told.put(described.columns.as_ref());
-        }
-        let out = &mut self.wire.output;
-        match &described.columns {
-            Some(schema) => {
-                portal.told = columns(schema, &portal.formats);
-                reply::row_description(out, &portal.told);
-            }
-            None => reply::bare(out, b'n'),
-        }
-        true
+        is_known
     }
 
     async fn describe_portal(&mut self, portal: &mut Portal) -> Result<(), Stop> {
         let is_bound = matches!(portal.state, Phase::Bound);
         if is_bound && self.is_told_late(&portal.known, portal.described.as_deref()).await? {
             self.begin_watch();
-            if let Known::Prepared { sql, is_query: false, told, .. } = &*portal.known {
+            if let Known::Prepared { sql, is_query, .. } = &*portal.known
+                && !(*is_query && self.wire.is_next(b'E'))
+            {
                 let values: Vec<_> = portal.values.iter().map(Option::as_deref).collect();
                 let described = self.session.describe_with(&portal.statement, &values);
-                let described = self.watch.over(&mut self.wire, sql, described).await?;
-                told.put(described.columns.as_ref());
-                let out = &mut self.wire.output;
-                match &described.columns {
-                    Some(schema) => {
-                        portal.told = columns(schema, &portal.formats);
-                        reply::row_description(out, &portal.told);
-                    }
-                    None => reply::bare(out, b'n'),
-                }
+                portal.described = Some(self.watch.over(&mut self.wire, sql, described).await?);
+                portal.tell(&mut self.wire.output);
                 return Ok(());
             }
             self.begin(portal).await?;
@@ -470,9 +453,14 @@ impl Connection {
             self.begin(portal).await?;
             if let (Known::Prepared { told, .. }, Phase::Rows(rows)) =
                 (&*portal.known, &portal.state)
-                && portal.described.as_ref().is_some_and(|own| own.is_told_late)
+                && let Some(own) = portal.described.as_ref().filter(|own| own.is_told_late)
             {
-                told.check(&rows.rows.schema())?;
+                let now = rows.rows.schema();
+                match &own.columns {
+                    // The portal itself was described.
+                    Some(columns) => check_told(Some(columns), &now)?,
+                    None => told.check(&now)?,
+                }
             }
         }
         let (tag, sql) = match &*portal.known {
@@ -554,6 +542,21 @@ impl Portal {
         let is_told_late = self.described.as_ref().is_some_and(|own| own.is_told_late);
         is_told_late && matches!(*self.known, Known::Prepared { is_query: false, .. })
     }
+
+    /// Tells the client the columns of its description.
+    fn tell(&mut self, out: &mut BytesMut) {
+        let schema = self.described.as_ref().and_then(|own| own.columns.as_ref());
+        if let Known::Prepared { told, .. } = &*self.known {
+            told.put(schema);
+        }
+        match schema {
+            Some(schema) => {
+                self.told = columns(schema, &self.formats);
+                reply::row_description(out, &self.told);
+            }
+            None => reply::bare(out, b'n'),
+        }
+    }
 }
 
 impl Told {
@@ -561,23 +564,27 @@ impl Told {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = columns.cloned();
     }
 
-    /// Refuses a run that was not described, if it has other columns than the client was told: it would read the rows
-    /// by these.
+    /// As [`check_told`], of a run that was not described itself.
     fn check(&self, now: &SchemaRef) -> Result<(), Complaint> {
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let is_same = |(told, now): (&FieldRef, &FieldRef)| {
-            let of = |field: &FieldRef| WireType::of_arrow(field.data_type());
-            told.name() == now.name() && of(told) == of(now)
-        };
-        let are_same = |told: SchemaRef| {
-            let (told, now) = (told.fields(), now.fields());
-            told.len() == now.len() && told.iter().zip(now).all(is_same)
-        };
-        match told.is_none_or(|told| Arc::ptr_eq(&told, now) || are_same(told)) {
-            true => Ok(()),
-            false => Err(Complaint::error("0A000", "cached plan must not change result type")
-                .hint("describe the statement or its portal again, or prepare it anew")),
-        }
+        check_told(told.as_ref(), now)
+    }
+}
+
+/// Refuses a run that has other columns than the client was told: it would read the rows by these.
+fn check_told(told: Option<&SchemaRef>, now: &SchemaRef) -> Result<(), Complaint> {
+    let is_same = |(told, now): (&FieldRef, &FieldRef)| {
+        let of = |field: &FieldRef| WireType::of_arrow(field.data_type());
+        told.name() == now.name() && of(told) == of(now)
+    };
+    let are_same = |told: &SchemaRef| {
+        let (told, now) = (told.fields(), now.fields());
+        told.len() == now.len() && told.iter().zip(now).all(is_same)
+    };
+    match told.is_none_or(|told| Arc::ptr_eq(told, now) || are_same(told)) {
+        true => Ok(()),
+        false => Err(Complaint::error("0A000", "cached plan must not change result type")
+            .hint("describe the statement or its portal again, or prepare it anew")),
     }
 }
 

@@ -49,9 +49,17 @@ fn parameters_name_files() {
         let mut client = connected(&server).await;
         let sql = "SELECT title FROM read_csv($1) WHERE id > $2::bigint";
         // Also within a block, which the refusal to tell the columns leaves as it was.
+        rows(&mut client, "CREATE SEQUENCE s", &[]).await;
         rows(&mut client, "BEGIN", &[]).await;
         let values = [Value::from(file.as_str()), Value::Int(1)];
         assert_eq!(rows(&mut client, sql, &values).await, [[Some("two".to_owned())]]);
+        // The columns have their types, and what was described for that has not run: the sequence begins.
+        let counted = "SELECT id, nextval('s') FROM read_csv($1) WHERE id > $2";
+        let mut answer = client.run(counted, &values).await.unwrap();
+        let fields = answer.schema().unwrap().fields().clone();
+        assert!(fields.iter().all(|field| *field.data_type() == DataType::Int64), "{fields:?}");
+        let expected = [[Some("2".to_owned()), Some("1".to_owned())]];
+        assert_eq!(texts(&answer.collect().await.unwrap()), expected);
         // Without a cast too; and in any kind of statement.
         let sql = "SELECT title FROM read_csv($1) WHERE id > $2";
         assert_eq!(rows(&mut client, sql, &values).await, [[Some("two".to_owned())]]);
