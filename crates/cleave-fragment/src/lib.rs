@@ -23,12 +23,14 @@
 //! 8. [`waiting`]: for time, and for work that blocks. [`ending`]: of threads. [`walk`]: walks over plans and
 //!    expressions, compiled once. [`wanted`]: whether somebody still waits for a result. [`result_memory`]: the memory
 //!    of large function results. [`progress`]: how far a statement is. [`trace`]: when what of it happened.
+//!    [`comparisons`]: which rows of columns in memory constants leave.
 //!
 //! Deliberately absent: SQL, planning, catalogs, and any knowledge of which side this is.
 
 pub mod broadcast;
 pub mod codec;
 pub mod command;
+pub mod comparisons;
 pub mod ending;
 pub mod expressions;
 pub mod fed_filter;
