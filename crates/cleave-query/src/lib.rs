@@ -9,6 +9,7 @@
 //! 6. [`result_sets`]: rows of queries that stay on the devices that made them; [`populations`]: of materialized
 //!    views, made in the background.
 //! 7. [`outside_tables`]: tables that the program of a session offers to its statements. [`file_tables`]: files.
+//!    `conditions`: by what scans of both leave rows out.
 //! 8. `device_histories`: which conditions devices have evaluated before; `lent_cores`: how much others of their node
 //!    helped them; `exchange_turns`: which exchange begins on them. [`query_engine`]: a storage engine with all of
 //!    this.
@@ -17,6 +18,7 @@
 
 pub mod analyze;
 pub mod check_constraints;
+mod conditions;
 pub mod cooperative;
 mod device_histories;
 mod exchange_turns;

@@ -19,8 +19,8 @@ use datafusion::error::DataFusionError;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
-use super::conditions::Conditions;
 use super::{Watch, shown};
+use crate::conditions::Conditions;
 
 /// Files whose first rows are looked at.
 const SAMPLED_FILES: usize = 16;

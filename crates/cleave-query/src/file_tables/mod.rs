@@ -8,15 +8,14 @@
 //! 2. [`open`] reads what tells the columns: a sample of [text](csv), or the metadata of [Parquet files](parquet).
 //! 3. A scan reads the columns that are asked for. Text is cut into chunks one after the other and parsed on all cores,
 //!    and rows keep the order of the file; row groups of Parquet are divided among the partitions, those that
-//!    [cannot have](pruning) a row that is asked for left out. Of what is read, [comparisons](conditions) leave out
-//!    rows.
+//!    [cannot have](pruning) a row that is asked for left out. Of what is read, [comparisons](crate::conditions) leave
+//!    out rows.
 //!
 //! The readers are those of COPY, so values, errors and limits of memory are the same.
 //!
 //! Invariants: a file is read by the host alone, and no plan over one is cached. All reads happen on threads that may
 //! block.
 
-mod conditions;
 mod csv;
 mod parquet;
 mod pruning;
@@ -41,11 +40,12 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::future::{BoxFuture, ready};
 
-use conditions::Conditions;
 use csv::CsvFiles;
 use parquet::ParquetFiles;
 pub(crate) use scan::FileScanExec;
 use scan::Source;
+
+use crate::conditions::{self, Conditions};
 
 /// Checks that `client` may read and write files of this machine: only superusers may, and at a server only if it was
 /// started so. `what` names the statement.
@@ -168,11 +168,7 @@ impl TableProvider for FileTable {
         &self,
         filters: &[&Expr],
     ) -> EngineResult<Vec<TableProviderFilterPushDown>> {
-        let support = |filter: &&Expr| match pruning::is_simple(filter) {
-            true => TableProviderFilterPushDown::Inexact,
-            false => TableProviderFilterPushDown::Unsupported,
-        };
-        Ok(filters.iter().map(support).collect())
+        Ok(conditions::supported(filters))
     }
 
     fn scan<'a, 's, 'c, 'e, 'f>(

@@ -22,8 +22,8 @@ use datafusion::error::DataFusionError;
 use futures::TryStreamExt;
 use futures::stream::{self, BoxStream, StreamExt};
 
-use super::conditions::Conditions;
 use super::{Watch, shown};
+use crate::conditions::Conditions;
 
 /// Rows that are read on another thread before they are handed over: batches are small, so that what is made of one
 /// stays near the processor, and each step to a thread costs as much as many rows. The rows of two steps are in memory:

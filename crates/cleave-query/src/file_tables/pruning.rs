@@ -6,7 +6,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use cleave_fragment::walk::Walk;
 use cleave_sql::copy::parquet::file::GroupBounds;
 use cleave_sql::dialect::balanced_conjunction;
 use datafusion::arrow::array::{ArrayRef, BooleanArray, UInt64Array};
@@ -20,21 +19,6 @@ use datafusion::logical_expr::Expr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 
 use super::parquet::{Group, ParquetFiles};
-
-/// Whether a condition always says the same of a row, and asks no other query.
-pub(super) fn is_simple(filter: &Expr) -> bool {
-    let is_query = |node: &Expr| {
-        matches!(
-            node,
-            Expr::ScalarSubquery(_)
-                | Expr::InSubquery(_)
-                | Expr::Exists(_)
-                | Expr::SetComparison(_)
-                | Expr::OuterReferenceColumn(..)
-        )
-    };
-    !filter.is_volatile() && !filter.exists(|node| Ok(is_query(node))).unwrap_or(true)
-}
 
 /// The row groups of `files`, whose columns are those of `schema`, that may have rows for which all of `filters` hold.
 pub(super) fn left_by(
@@ -79,7 +63,7 @@ impl Bounds<'_> {
 }
 
 /// Whether bounds of such values hold for all of them.
-pub(super) fn is_exact(data_type: &DataType) -> bool {
+fn is_exact(data_type: &DataType) -> bool {
     data_type.is_integer()
         || matches!(
             data_type,

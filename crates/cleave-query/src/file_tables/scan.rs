@@ -23,9 +23,9 @@ use datafusion::physical_plan::{
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
-use super::conditions::Conditions;
 use super::csv::CsvFiles;
 use super::parquet::{Group, ParquetFiles};
+use crate::conditions::Conditions;
 
 /// What is read.
 #[derive(Debug, Clone)]
