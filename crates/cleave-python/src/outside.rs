@@ -10,7 +10,8 @@
 //! 2. A [`Scan`] opens the stream when its first part is read, with the columns of the query only, where the source can
 //!    leave out others. A plan that is run again opens another one, which a source that can be read once refuses.
 //! 3. The [`Reader`] takes one batch after the other on a thread that may wait for Python's lock. The parts take slices
-//!    of it, so that the host's threads share what may be one batch of all rows; a slice copies nothing.
+//!    of it, so that the host's threads share what may be one batch of all rows; a slice copies nothing. Comparisons
+//!    with constants leave rows of it out before an operator sees them.
 //! 4. [`batches`] gives the same slices to a load.
 //!
 //! Invariant: the stream's columns are compared with those that the plan was made for; what has changed since is an
@@ -25,14 +26,14 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use cleave_host::Error;
-use cleave_host::outside_tables::OutsideTables;
+use cleave_host::outside_tables::{OutsideTables, supported_filters, with_fewer_rows};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Statistics;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::stats::Precision;
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{Expr, TableType};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
@@ -193,11 +194,19 @@ impl TableProvider for PythonTable {
         Some(statistics)
     }
 
+    /// Its scan leaves rows out by some conditions, and what is left is looked at above.
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> PlanResult<Vec<TableProviderFilterPushDown>> {
+        Ok(supported_filters(filters))
+    }
+
     fn scan<'a, 's, 'c, 'e, 'f>(
         &'a self,
         session: &'s dyn Session,
         columns: Option<&'c Vec<usize>>,
-        _filters: &'e [Expr],
+        filters: &'e [Expr],
         _limit: Option<usize>,
     ) -> BoxFuture<'f, PlanResult<Arc<dyn ExecutionPlan>>>
     where
@@ -206,7 +215,8 @@ impl TableProvider for PythonTable {
         'c: 'f,
         'e: 'f,
     {
-        Box::pin(ready(self.leaf(session, columns)))
+        let leaf = self.leaf(session, columns);
+        Box::pin(ready(leaf.and_then(|leaf| with_fewer_rows(session, filters, leaf))))
     }
 }
 

@@ -5,10 +5,13 @@
 //! ```
 //!
 //! Such a table is looked up last, once a statement, and lies on no device: its scan runs on the host, also where it is
-//! joined with tables of the database, whose scans are cut as ever.
+//! joined with tables of the database, whose scans are cut as ever. It may leave rows out by the conditions of its
+//! query ([`supported_filters`], [`with_fewer_rows`]), as scans of files do.
 //!
 //! Invariants: what depends on such a table is not cached, neither a plan nor a result, and nothing in the catalog
 //! refers to one. A view names none, so no statement reads one by a view of another session.
+
+mod outside_scan_exec;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -18,7 +21,13 @@ use cleave_catalog::error::{Error, Result};
 use cleave_catalog::outside::Outside;
 use cleave_catalog::settings::Settings;
 use cleave_sql::statement::locking::HIDDEN;
-use datafusion::catalog::TableProvider;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::error::Result as PlanResult;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::physical_plan::ExecutionPlan;
+
+use crate::conditions::{self, Conditions};
+pub(crate) use outside_scan_exec::OutsideScanExec;
 
 /// Tables that a program offers to the statements of its session.
 pub trait OutsideTables: Debug + Send + Sync {
@@ -26,6 +35,29 @@ pub trait OutsideTables: Debug + Send + Sync {
     ///
     /// A statement asks at most once for a name, but also for names of WITH.
     fn table(&self, name: &str) -> Option<Arc<dyn TableProvider>>;
+}
+
+/// By which of `filters` a scan of such a table can leave rows out: what `supports_filters_pushdown` answers.
+#[must_use]
+pub fn supported_filters(filters: &[&Expr]) -> Vec<TableProviderFilterPushDown> {
+    conditions::supported(filters)
+}
+
+/// The rows of `scan`, which reads such a table and has no input, for which `filters` may hold. The operator above
+/// looks at all of `filters` again.
+///
+/// # Errors
+/// DataFusion's.
+pub fn with_fewer_rows(
+    session: &dyn Session,
+    filters: &[Expr],
+    scan: Arc<dyn ExecutionPlan>,
+) -> PlanResult<Arc<dyn ExecutionPlan>> {
+    let conditions = Conditions::of(session, filters, &scan.schema())?;
+    Ok(match conditions.is_empty() {
+        true => scan,
+        false => Arc::new(OutsideScanExec::new(scan, conditions)),
+    })
 }
 
 /// Refuses the table `name` from outside the database if a column has a name that only the database gives: it would be

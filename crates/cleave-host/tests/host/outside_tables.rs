@@ -3,13 +3,19 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray};
+use arrow::datatypes::SchemaRef;
 use cleave_host::activity::Act;
-use cleave_host::outside_tables::OutsideTables;
+use cleave_host::outside_tables::{OutsideTables, supported_filters, with_fewer_rows};
 use cleave_host::{Database, Session};
-use datafusion::catalog::TableProvider;
+use datafusion::catalog::{Session as CatalogSession, TableProvider};
 use datafusion::datasource::{MemTable, ViewTable};
-use datafusion::logical_expr::{LogicalPlanBuilder, col, lit};
+use datafusion::error::Result as PlanResult;
+use datafusion::logical_expr::{
+    Expr, LogicalPlanBuilder, TableProviderFilterPushDown, TableType, col, lit,
+};
+use datafusion::physical_plan::ExecutionPlan;
+use futures::future::BoxFuture;
 
 use crate::support::{answer, fresh, refused, row, rows, run};
 
@@ -35,6 +41,56 @@ impl OutsideTables for Constant {
         let plan = one.project([col("column1").alias("id")]).unwrap().build().unwrap();
         let view = ViewTable::new(plan, None);
         (name == "df").then(|| Arc::new(view) as Arc<dyn TableProvider>)
+    }
+}
+
+/// A `df` whose scan leaves out rows by the conditions of the query.
+#[derive(Debug)]
+struct Fewer(RecordBatch);
+
+impl OutsideTables for Fewer {
+    fn table(&self, name: &str) -> Option<Arc<dyn TableProvider>> {
+        let table = MemTable::try_new(self.0.schema(), vec![vec![self.0.clone()]]).unwrap();
+        (name == "df").then(|| Arc::new(FewerRows(table)) as Arc<dyn TableProvider>)
+    }
+}
+
+#[derive(Debug)]
+struct FewerRows(MemTable);
+
+impl TableProvider for FewerRows {
+    fn schema(&self) -> SchemaRef {
+        self.0.schema()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Temporary
+    }
+
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> PlanResult<Vec<TableProviderFilterPushDown>> {
+        Ok(supported_filters(filters))
+    }
+
+    fn scan<'a, 's, 'c, 'e, 'f>(
+        &'a self,
+        session: &'s dyn CatalogSession,
+        columns: Option<&'c Vec<usize>>,
+        filters: &'e [Expr],
+        limit: Option<usize>,
+    ) -> BoxFuture<'f, PlanResult<Arc<dyn ExecutionPlan>>>
+    where
+        'a: 'f,
+        's: 'f,
+        'c: 'f,
+        'e: 'f,
+    {
+        Box::pin(async move {
+            let scan = self.0.scan(session, columns, &[], limit).await?;
+            with_fewer_rows(session, filters, scan)
+        })
     }
 }
 
@@ -74,6 +130,37 @@ async fn a_join_with_a_table_from_outside_leaves_the_scan_to_the_device() {
     run(&mut session, "RESET split").await;
     let cut = "SELECT DISTINCT split_taken FROM cleave.query_log WHERE text LIKE '%df.name%' AND split_asked = 'h0'";
     assert_eq!(row(&mut session, cut).await, "h0");
+}
+
+#[tokio::test]
+async fn a_scan_leaves_out_rows_by_the_conditions_of_the_query() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let ids: Int32Array = (0..1_000).map(|id| (id % 10 != 0).then_some(id)).collect();
+    let special = [0.0, -0.0, f64::NAN, f64::INFINITY, -1.5, 1.5];
+    let values: Float64Array = special.iter().cycle().take(1_000).copied().map(Some).collect();
+    let columns: [(&str, ArrayRef); 2] = [("id", Arc::new(ids)), ("v", Arc::new(values))];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let conditions = [
+        "id < 100 AND v > 0.5",
+        "id >= 990 AND v <= 0",
+        "100 > id AND 0 = v",
+        "id BETWEEN 500 AND 510 AND v < 'NaN'::double precision",
+        "id = 501 OR id = 502",
+        "id < 100 AND id + 1 > 3 AND v < 2",
+        "id < -1 AND v IS NULL",
+        "id > 5",
+    ];
+    for condition in conditions {
+        let query = format!("SELECT count(*), sum(id), max(v), count(v) FROM df WHERE {condition}");
+        session.set_outside_tables(Some(Arc::new(Frames(batch.clone()))));
+        let expected = row(&mut session, &query).await;
+        session.set_outside_tables(Some(Arc::new(Fewer(batch.clone()))));
+        assert_eq!(row(&mut session, &query).await, expected, "{condition}");
+    }
+    let plan = rows(&mut session, "EXPLAIN SELECT v FROM df WHERE id > 5 AND v + 1 < 9").await;
+    let scan = "Scan of a table of the caller: columns id, v, only rows with id > 5";
+    assert!(plan.join("\n").contains(scan), "{plan:?}");
 }
 
 #[tokio::test]

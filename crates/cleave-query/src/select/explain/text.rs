@@ -121,7 +121,7 @@ fn entry_line((name, value): &(String, String)) -> String {
 }
 
 /// Operators that a person knows by other words than those in their names; the words are those of the plan.
-const SPOKEN: [(&str, &str); 20] = [
+const SPOKEN: [(&str, &str); 21] = [
     ("BoundedWindowAggExec", "window"),
     ("BroadcastExec", "rows sent by the host"),
     ("CoalescePartitionsExec", "merge of threads"),
@@ -133,6 +133,7 @@ const SPOKEN: [(&str, &str); 20] = [
     ("LazyMemoryExec", "rows of a function"),
     ("LocalLimitExec", "limit"),
     ("NestedLoopJoinExec", "nested-loop join"),
+    ("OutsideScanExec", "table of the caller"),
     ("PartialSortExec", "incremental sort"),
     ("PartitionedTopKExec", "sort of each group"),
     ("PeerRowsExec", "rows sent by other devices"),

@@ -20,6 +20,7 @@ use cleave_fragment::{
     LockRowsExec, PeerRowsExec, RecursionExec, TableScanExec, WorkingTableExec,
 };
 use datafusion::arrow::datatypes::Schema;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::empty::EmptyExec;
@@ -43,6 +44,7 @@ use super::expression_text::{column_text, is_internal, listed, sort_keys, sql, w
 use crate::cooperative::exchanges::ExchangeExec;
 use crate::cooperative::fragment_exec::FragmentExec;
 use crate::file_tables::FileScanExec;
+use crate::outside_tables::OutsideScanExec;
 use crate::select::reuse::ReusedExec;
 use crate::select::with_scan_exec::WithScanExec;
 
@@ -232,10 +234,7 @@ fn of_outside(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
         if let Some((read, all)) = scan.row_groups() {
             detail = format!("{detail}, row groups {read} of {all}");
         }
-        let conditions: Vec<String> = scan.conditions().iter().map(sql).collect();
-        if !conditions.is_empty() {
-            detail = format!("{detail}, only rows with {}", listed(&conditions, COLUMNS_MAX));
-        }
+        let detail = format!("{detail}{}", only_rows(scan.conditions()));
         let call = shortened(scan.call().to_owned());
         let words = Words::new("Foreign Scan", format!("Scan of {call}"));
         return Some(words.with_detail(detail).with_texts("Output", columns_of(&plan.schema())));
@@ -246,6 +245,11 @@ fn of_outside(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
         let words = words.with_detail(format!("{}{first}", columns()));
         return Some(words.with_texts("Output", columns_of(&plan.schema())));
     }
+    if let Some(scan) = plan.downcast_ref::<OutsideScanExec>() {
+        let words = Words::new("Foreign Scan", "Scan of a table of the caller");
+        let words = words.with_detail(format!("{}{}", columns(), only_rows(scan.conditions())));
+        return Some(words.with_texts("Output", columns_of(&plan.schema())));
+    }
     let series = plan.downcast_ref::<LazyMemoryExec>()?;
     let text = series.generators().first().map(|one| one.read().to_string()).unwrap_or_default();
     let (name, values) = text.split_once(": ").unwrap_or((text.as_str(), ""));
@@ -253,6 +257,15 @@ fn of_outside(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
     let values: Vec<String> = values.map(|value| value.replacen('=', " ", 1)).collect();
     let words = Words::new("Function Scan", format!("Rows of {name}"));
     Some(words.with_detail(values.join(", ")).with_text("Function Name", name))
+}
+
+/// By what a scan leaves rows out.
+fn only_rows(conditions: &[Arc<dyn PhysicalExpr>]) -> String {
+    let conditions: Vec<String> = conditions.iter().map(sql).collect();
+    match conditions.is_empty() {
+        true => String::new(),
+        false => format!(", only rows with {}", listed(&conditions, COLUMNS_MAX)),
+    }
 }
 
 fn of_table(scan: &TableScanExec) -> Words {
