@@ -13,6 +13,8 @@ from typing import Any
 
 from ._errors import ProgrammingError
 
+# Marks a column in which NaN is NULL, for the compiled part: it looks for NaN on all threads, as rows are read.
+_NAN_IS_NULL = {b"cleave.nan": b"null"}
 # Readers that give their rows once, by their identity, after they have done so; with what sees their end.
 _spent: dict[int, Any] = {}
 
@@ -73,11 +75,34 @@ class PandasSource(Source):
         return len(self._value)
 
     def stream(self, columns: list[int] | None) -> tuple[Any, bool]:
-        names = None if columns is None else [self._value.columns[place] for place in columns]
-        table = self._converted(
-            lambda pyarrow: pyarrow.Table.from_pandas(self._value, columns=names, preserve_index=False)
-        )
+        places = list(range(len(self._value.columns))) if columns is None else list(columns)
+        table = self._converted(lambda pyarrow: self._table(pyarrow, places))
         return table.__arrow_c_stream__(), columns is not None
+
+    def _table(self, pyarrow: Any, places: list[int]) -> Any:
+        """The columns at `places`, in this order.
+
+        Arrow would look for NaN value by value. It takes columns of floating-point numbers as they are, and copies
+        those only whose values lie apart.
+        """
+        frame, dtypes = self._value, list(self._value.dtypes)
+        real = [place for place in places if _is_real(dtypes[place])]
+        rest = [place for place in places if not _is_real(dtypes[place])]
+        found: dict[int, tuple[Any, Any]] = {}
+        if rest or not real:
+            names = [frame.columns[place] for place in rest]
+            table = pyarrow.Table.from_pandas(frame, columns=names, preserve_index=False)
+            if not real:
+                return table
+            found.update(zip(rest, zip(table.schema, table.columns)))
+        # Names as Arrow gives them to columns of pandas.
+        fields = pyarrow.Table.from_pandas(frame.iloc[:0, real], preserve_index=False).schema
+        for place, field in zip(real, fields):
+            column = pyarrow.array(frame.iloc[:, place].to_numpy(), from_pandas=False)
+            found[place] = field.with_metadata(_NAN_IS_NULL), column
+        columns = [found[place] for place in places]
+        schema = pyarrow.schema([field for field, _ in columns])
+        return pyarrow.Table.from_arrays([column for _, column in columns], schema=schema)
 
     def _converted(self, convert: Any) -> Any:
         try:
@@ -193,6 +218,11 @@ def _check_names(value: Any, name: str) -> None:
     if twice:
         listed = ", ".join(f'"{column}"' for column in sorted(twice))
         raise ProgrammingError(f'"{name}" has several columns named {listed}', sqlstate="42701")
+
+
+def _is_real(dtype: Any) -> bool:
+    """Whether columns of a type of pandas are floating-point numbers of numpy, which Arrow takes over as they are."""
+    return _is(dtype, "numpy", "dtype") and str(dtype) in ("float32", "float64")
 
 
 def _is(value: Any, package: str, name: str) -> bool:

@@ -24,6 +24,61 @@ def test_pandas_polars_and_arrow_are_tables(db):
     assert len([frame, lazy, whole, batch]) == 4
 
 
+def test_nan_of_pandas_is_null(db):
+    numpy, pandas = pytest.importorskip("numpy"), pytest.importorskip("pandas")
+    count, nan = 20_000, float("nan")
+    values = numpy.arange(count, dtype="float64")
+    values[::7] = nan
+    frame = pandas.DataFrame({"id": range(count), "v": values, "name": ["x"] * count, "w": values.astype("float32")})
+    present = [value for value in range(count) if value % 7]
+    assert db.execute("SELECT count(*), count(v), count(w), sum(v) FROM frame").fetchone() == (
+        count, len(present), len(present), sum(present))
+    few = [value for value in present if value < 5000 and value > 100.5]
+    filtered = "SELECT count(*), sum(v), max(w), max(name) FROM frame WHERE id < 5000 AND v > 100.5"
+    assert db.execute(filtered).fetchone() == (len(few), sum(few), max(few), "x")
+    plan = "\n".join(row[0] for row in db.execute("EXPLAIN " + filtered).fetchall())
+    assert "only rows with id < 5000" in plan
+    assert db.execute("SELECT count(*) FROM frame WHERE v IS NULL AND id < 70").fetchone() == (10,)
+    assert db.execute("SELECT w, name, id, v FROM frame WHERE id BETWEEN 6 AND 8 ORDER BY id").fetchall() == [
+        (6.0, "x", 6, 6.0), (None, "x", 7, None), (8.0, "x", 8, 8.0)]
+    # The values of a column lie apart: in a block of rows, and in every third row.
+    block = numpy.arange(12.0).reshape(4, 3)
+    block[1, 1] = nan
+    apart, third = pandas.DataFrame(block, columns=["a", "b", "c"]), frame.iloc[::3]
+    assert db.execute("SELECT c, b FROM apart ORDER BY c").fetchall() == [(2, 1), (5, None), (8, 7), (11, 10)]
+    kept = [value for value in present if value % 3 == 0 and value >= 19_000]
+    assert db.execute("SELECT count(v), sum(v) FROM third WHERE v >= 19000").fetchone() == (len(kept), sum(kept))
+    # No rows, names that are numbers, None, and what has missing values of its own.
+    rowless, numbered = frame.iloc[:0], pandas.DataFrame({0: [1.5, None], 1: ["x", "y"]})
+    assert db.execute("SELECT count(*), sum(v), max(name) FROM rowless").fetchone() == (0, None, None)
+    assert db.execute('SELECT "0", "1" FROM numbered ORDER BY "1"').fetchall() == [(1.5, "x"), (None, "y")]
+    mixed = pandas.DataFrame({
+        "nullable": pandas.Series([0.5, None], dtype="Float64"),
+        "objects": pandas.Series([0.5, None], dtype=object),
+        "v": [nan, -0.0],
+    })
+    assert db.execute("SELECT * FROM mixed").fetchall() == [(0.5, 0.5, None), (None, None, 0.0)]
+    assert db.execute("SELECT count(*) FROM mixed WHERE v = 0 AND nullable IS NULL").fetchone() == (1,)
+    assert len([apart, third, rowless, numbered, mixed]) == 5
+
+
+def test_nan_of_arrow_is_a_number(db):
+    table = pyarrow.table({"v": pyarrow.array([1.0, float("nan"), None, -0.0])})
+    db.register("given", table)
+    assert db.execute("SELECT count(*), count(v) FROM given").fetchone() == (4, 3)
+    assert db.execute("SELECT count(*) FROM given WHERE v > 5").fetchone() == (1,)
+    assert db.execute("SELECT count(*) FROM given WHERE v >= 0 AND v < 'NaN'::double precision").fetchone() == (2,)
+
+
+def test_nan_of_pandas_is_null_where_it_is_appended(connect):
+    pandas = pytest.importorskip("pandas")
+    db = connect(autocommit=True)
+    db.execute("CREATE TABLE t (id int, v double precision, w real)")
+    frame = pandas.DataFrame({"v": [0.5, float("nan"), 1.5], "id": [1, 2, 3], "w": [None, 1.0, 2.0]})
+    assert db.append("t", frame.astype({"w": "float32"})) == 3
+    assert db.execute("SELECT * FROM t ORDER BY id").fetchall() == [(1, 0.5, None), (2, None, 1.0), (3, 1.5, 2.0)]
+
+
 def test_a_frame_joins_a_table_and_itself(db):
     db.execute("CREATE TABLE film (id int PRIMARY KEY, title text)")
     db.execute("INSERT INTO film VALUES (1, 'Alien'), (2, 'Brazil')")

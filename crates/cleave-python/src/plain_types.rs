@@ -3,12 +3,19 @@
 //! Libraries have several Arrow types for one of SQL (`string_view`, `large_string` and dictionaries for `text`,
 //! seconds and nanoseconds for `timestamp`). Operators and functions know one of each, so batches are cast when they
 //! come in; what has the type already is not copied. Unsigned integers become the next larger signed type.
+//!
+//! A column may be marked as one in which NaN says that there is no value, as in pandas: it becomes NULL here, where
+//! all threads convert their own slices.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, RecordBatch, RecordBatchOptions};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::{CastOptions, can_cast_types, cast_with_options};
-use arrow::datatypes::{DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUnit};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Field, Float32Type, Float64Type, IntervalUnit, Schema, SchemaRef,
+    TimeUnit,
+};
 use arrow::error::ArrowError;
 use arrow::util::display::FormatOptions;
 
@@ -16,6 +23,8 @@ use arrow::util::display::FormatOptions;
 const PRECISION_MAX: u8 = 38;
 /// Digits of the largest unsigned integer.
 const UNSIGNED_DIGITS: u8 = 20;
+/// What is in the metadata of a column whose NaN are NULL; `cleave/_frames.py` puts it there.
+const NAN_IS_NULL: (&str, &str) = ("cleave.nan", "null");
 
 /// The columns of `schema` as SQL has them; the first that it cannot have is an error.
 pub(crate) fn plain_schema(schema: &Schema) -> Result<SchemaRef, String> {
@@ -89,14 +98,41 @@ pub(crate) fn plain_batch(
     batch: &RecordBatch,
     schema: &SchemaRef,
 ) -> Result<RecordBatch, ArrowError> {
-    let columns = schema.fields().iter().zip(batch.columns());
-    let columns = columns.map(|(field, column)| {
-        cast_to(column, field.data_type())
+    let given = batch.schema_ref().fields().iter().zip(batch.columns());
+    let columns = schema.fields().iter().zip(given).map(|(field, (given, column))| {
+        cast_to(&with_nulls(column, given), field.data_type())
             .map_err(|error| ArrowError::CastError(format!("column \"{}\": {error}", field.name())))
     });
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     let columns = columns.collect::<Result<Vec<_>, _>>()?;
     RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
+}
+
+/// A column with NULL for each NaN, if its field is marked so.
+fn with_nulls(column: &ArrayRef, field: &Field) -> ArrayRef {
+    let (name, value) = NAN_IS_NULL;
+    let is_marked = field.metadata().get(name).is_some_and(|said| said == value);
+    match column.data_type() {
+        DataType::Float32 if is_marked => without_nan::<Float32Type>(column, f32::is_nan),
+        DataType::Float64 if is_marked => without_nan::<Float64Type>(column, f64::is_nan),
+        _ => Arc::clone(column),
+    }
+}
+
+fn without_nan<T: ArrowPrimitiveType>(
+    column: &ArrayRef,
+    is_nan: impl Fn(T::Native) -> bool,
+) -> ArrayRef {
+    let Some(numbers) = column.as_primitive_opt::<T>() else { return Arc::clone(column) };
+    let values = numbers.values();
+    // Most have none. A loop that does not end early vectorises.
+    if !values.iter().fold(false, |found, value| found | is_nan(*value)) {
+        return Arc::clone(column);
+    }
+    let is_number = |row: usize| values.get(row).is_some_and(|value| !is_nan(*value));
+    let are_numbers = NullBuffer::new(BooleanBuffer::collect_bool(values.len(), is_number));
+    let nulls = NullBuffer::union(numbers.nulls(), Some(&are_numbers));
+    Arc::new(PrimitiveArray::<T>::new(values.clone(), nulls))
 }
 
 /// `array` as values of `to`. None wraps or is lost.
