@@ -12,11 +12,11 @@
 //! Regardless of a file's statistics, the headers of its pages limit the rows of a batch
 //! ([`page_sizes`](super::page_sizes)). A file whose pages do not fit in memory is refused before any is decompressed.
 //!
-//! Several threads may read one file: each read names its place. A file is open only while it is looked at or read,
-//! since a statement may name more files than a process may hold open. One that has changed between is refused.
+//! Several threads may read one file: each opens it for itself. A file is open only while it is looked at or read, since
+//! a statement may name more files than a process may hold open. One that has changed between is refused.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -355,7 +355,7 @@ impl std::fmt::Debug for ParquetRows {
     }
 }
 
-/// A file whose reads name their places, so that none moves another.
+/// A file that was opened for one thread: [`ChunkReader::get_bytes`] moves its place.
 #[derive(Debug, Clone)]
 struct Placed(Arc<File>);
 
@@ -384,8 +384,14 @@ impl ChunkReader for Placed {
         if end.is_none_or(|end| end > self.len()) {
             return Err(ParquetError::EOF(format!("{length} bytes at {start} are beyond its end")));
         }
-        let mut bytes = vec![0; length];
-        self.0.read_exact_at(&mut bytes, start)?;
+        // The file's own reader fills new memory as it is; one that names its place would have it zeroed first.
+        let mut file: &File = &self.0;
+        file.seek(SeekFrom::Start(start))?;
+        let mut bytes = Vec::with_capacity(length);
+        let read = file.take(length as u64).read_to_end(&mut bytes)?;
+        if read != length {
+            return Err(ParquetError::EOF(format!("{length} bytes at {start} are beyond its end")));
+        }
         Ok(bytes.into())
     }
 }
