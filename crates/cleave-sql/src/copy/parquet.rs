@@ -20,9 +20,13 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Decimal128Array, RecordBatch, StringArray, new_null_array,
+};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema, SchemaRef};
+use arrow::datatypes::{
+    DataType, Decimal32Type, Decimal64Type, Field, Float32Type, Float64Type, Schema, SchemaRef,
+};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::suggest::nearest;
 use cleave_catalog::value::build::fit;
@@ -239,6 +243,7 @@ pub fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
     if *values.data_type() == DataType::Null {
         return Ok(new_null_array(&target, values.len()));
     }
+    let values = &with_wide_decimals(values)?;
     let fault =
         |error: ValueError| Error::Value { column: column.name.clone(), source: Box::new(error) };
     let parsed = matches!(column.column_type, ColumnType::Interval | ColumnType::Uuid);
@@ -287,6 +292,20 @@ pub fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
         .collect::<Result<StringArray, _>>()
         .map_err(fault)?;
     Ok(Arc::new(fitted))
+}
+
+/// Decimals of 32 or 64 bits in as many bits as SQL has them; others as they are.
+fn with_wide_decimals(values: &ArrayRef) -> Result<ArrayRef> {
+    let (wide, digits, scale): (Decimal128Array, u8, i8) = match *values.data_type() {
+        DataType::Decimal32(digits, scale) => {
+            (values.as_primitive::<Decimal32Type>().unary(i128::from), digits, scale)
+        }
+        DataType::Decimal64(digits, scale) => {
+            (values.as_primitive::<Decimal64Type>().unary(i128::from), digits, scale)
+        }
+        _ => return Ok(Arc::clone(values)),
+    };
+    Ok(Arc::new(wide.with_precision_and_scale(digits, scale)?))
 }
 
 /// `values` with one NaN, as PostgreSQL has it: others have a sign, which orders them, or other bits.

@@ -9,6 +9,8 @@
 //! its own size ([`ParquetColumns::of_rows`]), which is no larger than that of the first where pages bound it: it
 //! seldom restarts.
 //!
+//! Decimals that a file has in 32 or 64 bits are handed over as wide: whoever needs few of them makes only these wider.
+//!
 //! Regardless of a file's statistics, the headers of its pages limit the rows of a batch
 //! ([`page_sizes`](super::page_sizes)). A file whose pages do not fit in memory is refused before any is decompressed.
 //!
@@ -23,7 +25,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
-use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, TimeUnit};
+use arrow::datatypes::{
+    DECIMAL32_MAX_PRECISION, DECIMAL64_MAX_PRECISION, DataType, Field, FieldRef, Fields, Schema,
+    TimeUnit,
+};
 use bytes::Bytes;
 use cleave_catalog::error::{Error, Result};
 use datafusion::error::DataFusionError;
@@ -128,7 +133,7 @@ impl ParquetFile {
         // panics if it is damaged.
         let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let placed = Placed(file);
-        let load = || in_microseconds(ArrowReaderMetadata::load(&placed, options)?);
+        let load = || in_own_types(ArrowReaderMetadata::load(&placed, options)?);
         let metadata = guarded(path, load)?.map_err(|error| damaged(path, &error))?;
         Ok(Self { path: path.to_owned(), identity, metadata })
     }
@@ -431,30 +436,49 @@ fn has_whole_metadata(file: &File, bytes: u64) -> std::io::Result<bool> {
     Ok(is_structure(&metadata))
 }
 
-/// The same with timestamps of 96 bits in microseconds, as SQL has them: nanoseconds, which the crate takes unless it
-/// is told, end in the year 2262, and it wraps later ones.
-fn in_microseconds(
+/// The same with columns in other types than the crate takes unless it is told ([`own_type`]).
+fn in_own_types(
     read: ArrowReaderMetadata,
 ) -> std::result::Result<ArrowReaderMetadata, ParquetError> {
-    let nanoseconds = DataType::Timestamp(TimeUnit::Nanosecond, None);
     let roots = read.parquet_schema().root_schema().get_fields();
-    let is_wide = |(root, field): (&TypePtr, &FieldRef)| {
-        *field.data_type() == nanoseconds
-            && root.is_primitive()
-            && root.get_physical_type() == PhysicalType::INT96
-    };
     let fields = read.schema().fields();
-    if !roots.iter().zip(fields).any(is_wide) {
+    let mut types = roots.iter().zip(fields).map(|(root, field)| own_type(root, field));
+    if types.clone().all(|own| own.is_none()) {
         return Ok(read);
     }
-    let microseconds = DataType::Timestamp(TimeUnit::Microsecond, None);
-    let fields = roots.iter().zip(fields).map(|(root, field)| match is_wide((root, field)) {
-        true => Arc::new(Field::clone(field).with_data_type(microseconds.clone())),
-        false => Arc::clone(field),
+    let fields = fields.iter().map(|field| match types.next().flatten() {
+        Some(own) => Arc::new(Field::clone(field).with_data_type(own)),
+        None => Arc::clone(field),
     });
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(schema);
     ArrowReaderMetadata::try_new(Arc::clone(read.metadata()), options)
+}
+
+/// The type in which the column `field` is read where it is not its own: timestamps of 96 bits are read in microseconds,
+/// as SQL has them, because nanoseconds end in the year 2262 and the crate wraps later ones. Decimals of 32 and 64 bits
+/// stay as wide: conditions are asked of all of them, and only those that are left are made as wide as SQL has them.
+fn own_type(root: &TypePtr, field: &FieldRef) -> Option<DataType> {
+    if !root.is_primitive() {
+        return None;
+    }
+    let is_fitting = |digits: u8, scale: i8, most: u8| {
+        digits <= most && u8::try_from(scale).is_ok_and(|scale| scale <= digits)
+    };
+    match (root.get_physical_type(), field.data_type()) {
+        (PhysicalType::INT96, DataType::Timestamp(TimeUnit::Nanosecond, None)) => {
+            Some(DataType::Timestamp(TimeUnit::Microsecond, None))
+        }
+        (PhysicalType::INT32, DataType::Decimal128(digits, scale)) => {
+            let fits = is_fitting(*digits, *scale, DECIMAL32_MAX_PRECISION);
+            fits.then_some(DataType::Decimal32(*digits, *scale))
+        }
+        (PhysicalType::INT64, DataType::Decimal128(digits, scale)) => {
+            let fits = is_fitting(*digits, *scale, DECIMAL64_MAX_PRECISION);
+            fits.then_some(DataType::Decimal64(*digits, *scale))
+        }
+        _ => None,
+    }
 }
 
 fn wrong(path: &Path, message: String) -> Error {
