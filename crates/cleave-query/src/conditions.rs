@@ -16,9 +16,9 @@ use datafusion::arrow::array::{BooleanArray, RecordBatch};
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::Session;
-use datafusion::common::DFSchema;
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
+use datafusion::logical_expr::{Expr, Operator, TableProviderFilterPushDown};
 use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::expressions::{BinaryExpr, Column, Literal};
 
@@ -37,18 +37,26 @@ impl Conditions {
     /// Those of `filters` that can be used on rows of `schema`.
     pub(crate) fn of(session: &dyn Session, filters: &[Expr], schema: &SchemaRef) -> Result<Self> {
         let named = DFSchema::try_from(Arc::clone(schema))?;
-        let mut list = List::default();
+        let mut usable = Vec::new();
         for filter in filters {
             // One of a column that is not read is left to the operator above.
             let Ok(all) = session.create_physical_expr(filter.clone(), &named) else { continue };
-            for part in split_conjunction(&all) {
-                if let Some(comparison) = comparison_of(part, schema) {
-                    list.expressions.push(Arc::clone(part));
-                    list.comparisons.push(comparison);
-                }
+            let parts = split_conjunction(&all).into_iter();
+            usable.extend(parts.filter(|part| is_alike(part, schema)).map(Arc::clone));
+        }
+        Ok(Self::new(usable))
+    }
+
+    /// Those of `expressions` that can be used: each compares a column with a constant of its type.
+    pub(crate) fn new(expressions: Vec<Arc<dyn PhysicalExpr>>) -> Self {
+        let mut list = List::default();
+        for expression in expressions {
+            if let Some(comparison) = comparison_of(&expression) {
+                list.expressions.push(expression);
+                list.comparisons.push(comparison);
             }
         }
-        Ok(Self(Arc::new(list)))
+        Self(Arc::new(list))
     }
 
     /// All of them.
@@ -108,22 +116,34 @@ fn is_simple(filter: &Expr) -> bool {
     !filter.is_volatile() && !filter.exists(|node| Ok(is_query(node))).unwrap_or(true)
 }
 
-/// The comparison of a column with a constant of its type that `condition` is.
-fn comparison_of(condition: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Comparison> {
+/// The comparison of a column with a constant that `condition` is.
+fn comparison_of(condition: &Arc<dyn PhysicalExpr>) -> Option<Comparison> {
+    let (column, operator, constant) = sides(condition)?;
+    Comparison::new(column.index(), operator, constant)
+}
+
+/// The column that `condition` compares with a constant, the operator as if the column were on its left, and the
+/// constant.
+pub(crate) fn sides(
+    condition: &Arc<dyn PhysicalExpr>,
+) -> Option<(&Column, Operator, &ScalarValue)> {
     let binary = condition.downcast_ref::<BinaryExpr>()?;
     let (left, right) = (binary.left(), binary.right());
-    let (column, operator, constant) =
-        match (left.downcast_ref::<Column>(), right.downcast_ref::<Literal>()) {
-            (Some(column), Some(constant)) => (column, *binary.op(), constant.value()),
-            _ => {
-                let (constant, column) =
-                    (left.downcast_ref::<Literal>()?, right.downcast_ref::<Column>()?);
-                (column, binary.op().swap()?, constant.value())
-            }
-        };
-    let data_type = column.data_type(schema).ok()?;
-    let is_alike = data_type == constant.data_type();
-    is_alike.then(|| Comparison::new(column.index(), operator, constant))?
+    match (left.downcast_ref::<Column>(), right.downcast_ref::<Literal>()) {
+        (Some(column), Some(constant)) => Some((column, *binary.op(), constant.value())),
+        _ => {
+            let (constant, column) =
+                (left.downcast_ref::<Literal>()?, right.downcast_ref::<Column>()?);
+            Some((column, binary.op().swap()?, constant.value()))
+        }
+    }
+}
+
+/// Whether `condition` compares a column with a constant of its type.
+fn is_alike(condition: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
+    sides(condition).is_some_and(|(column, _, constant)| {
+        column.data_type(schema).is_ok_and(|own| own == constant.data_type())
+    })
 }
 
 #[cfg(test)]

@@ -163,6 +163,57 @@ async fn files_are_tables_of_queries() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conditions_on_parquet_files_leave_the_rows_that_they_leave_of_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let made = "CREATE TABLE t (id int, price numeric(15, 2), tiny numeric(5, 1), wide numeric(30, 4), \
+                share double precision, word text, day date, moment timestamp); \
+                INSERT INTO t SELECT v, CASE WHEN v % 7 = 0 THEN NULL ELSE v % 1000 * 1.25 END, v % 50 * 0.5 - 3, \
+                CASE WHEN v % 5 = 0 THEN NULL ELSE v * 0.0625 END, \
+                CASE WHEN v % 9 = 0 THEN 'NaN'::double precision WHEN v % 9 = 1 THEN NULL \
+                ELSE v::double precision / 100 END, 'word ' || v % 11, DATE '2024-01-01' + v / 100, \
+                timestamp '2024-01-01' FROM generate_series(1, 40000) AS s(v)";
+    run(&mut session, made).await;
+    let one = quoted(folder.path(), "one.parquet");
+    run(&mut session, &format!("COPY (SELECT * FROM t ORDER BY id) TO {one}")).await;
+    for (name, condition) in [("part-1", "id <= 15000"), ("part-2", "id > 15000")] {
+        let part = quoted(folder.path(), &format!("{name}.parquet"));
+        let rows = format!("SELECT * FROM t WHERE {condition} ORDER BY id");
+        run(&mut session, &format!("COPY ({rows}) TO {part}")).await;
+    }
+    let parts = quoted(folder.path(), "part-*.parquet");
+    let totals = "count(*), sum(id), sum(price), sum(wide), min(word), count(DISTINCT word), min(day), count(moment)";
+    for condition in [
+        // Of all rows, none; most; few, which lie together or apart; one.
+        "price > 99999",
+        "price >= 0.00 AND id > 300",
+        "day BETWEEN DATE '2024-05-01' AND DATE '2024-05-03'",
+        "tiny = 20.5 AND price < 100",
+        "id = 31234",
+        // The constant first; several columns; NULLs; of a column as it is, and as it is read.
+        "12.50 > price AND 0.0 < tiny",
+        "price BETWEEN 100.00 AND 200.00 AND wide > 1000.0000 AND day < DATE '2024-09-01'",
+        "wide = 12.5000",
+        "share > 399.5 AND price > 10.00 AND day > DATE '2024-02-01'",
+        "share = 'NaN'::double precision AND id > 39000",
+        "word = 'word 3' AND price = 1.25",
+        "price = 1.25 OR tiny = 1.0",
+        // More than 64 bits.
+        "wide < 99999999999999999999 AND price < 9999999999999.99 AND id BETWEEN 9000 AND 9100",
+        "moment = timestamp '2024-01-01' AND id < 50",
+        "moment > timestamp '2024-01-01'",
+    ] {
+        let expected =
+            row(&mut session, &format!("SELECT {totals} FROM t WHERE {condition}")).await;
+        for files in [&one, &parts] {
+            let query = format!("SELECT {totals} FROM {files} WHERE {condition}");
+            assert_eq!(row(&mut session, &query).await, expected, "{condition}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parameters_name_files() {
     let folder = tempfile::tempdir().unwrap();
     let (_directory, database) = fresh().await;

@@ -33,7 +33,7 @@ fn the_constant_is_on_either_side() {
         };
         let binary = BinaryExpr::new(Arc::clone(left), operator, Arc::clone(right));
         let condition: Arc<dyn PhysicalExpr> = Arc::new(binary);
-        let comparison = comparison_of(&condition, &batch.schema()).unwrap();
+        let comparison = comparison_of(&condition).unwrap();
         let left = rows_left(&[comparison], batch.columns(), batch.num_rows());
         assert_eq!(left.set_indices().collect::<Vec<_>>(), expected, "{condition}");
     }

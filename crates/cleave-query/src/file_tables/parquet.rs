@@ -16,7 +16,7 @@ use cleave_sql::copy::parquet::{cast_allowed, cast_column, column_type_of_file};
 use cleave_store::schema::COLUMN_COUNT_MAX;
 use cleave_store::{Column, ColumnType};
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
-use datafusion::arrow::datatypes::{DataType, Field, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
 use futures::TryStreamExt;
@@ -116,6 +116,12 @@ impl ParquetFiles {
             one.file.group_rows().enumerate().map(move |(group, rows)| Group { file, group, rows })
         });
         groups.collect()
+    }
+
+    /// Whether the file `file` has the column at `place`.
+    fn has(&self, file: usize, place: usize) -> bool {
+        let root = self.files.get(file).and_then(|one| one.roots.get(place).copied().flatten());
+        root.is_some()
     }
 
     /// The bounds of the column `name` in the row groups of each file, and the type in which it is read.
@@ -362,8 +368,28 @@ struct Reading {
     conditions: Conditions,
     /// Those that are not begun.
     left: VecDeque<Group>,
-    /// The number of a file, and its rows.
-    open: Option<(usize, ParquetRows)>,
+    open: Option<OpenFile>,
+}
+
+/// A file that is read.
+struct OpenFile {
+    /// Its number.
+    file: usize,
+    rows: ParquetRows,
+    /// The conditions on columns as the file has them.
+    held: Conditions,
+    /// The others.
+    cast: Conditions,
+}
+
+/// Rows of one batch of a file.
+struct Left {
+    /// Those for which the conditions may hold.
+    batch: RecordBatch,
+    /// Rows that were read.
+    row_count: usize,
+    /// The same in bytes.
+    bytes: usize,
 }
 
 impl Reading {
@@ -372,28 +398,23 @@ impl Reading {
         let (mut batches, mut rows, mut bytes) = (Vec::new(), 0_usize, 0_usize);
         while rows < STEP_ROWS
             && bytes < STEP_BYTES
-            && let Some(batch) = self.next_batch()?
+            && let Some(left) = self.next_batch()?
         {
-            rows = rows.saturating_add(batch.num_rows());
-            bytes = bytes.saturating_add(batch.get_array_memory_size());
-            let left = self.conditions.left_of(batch)?;
-            if left.num_rows() > 0 {
-                batches.push(left);
+            rows = rows.saturating_add(left.row_count);
+            bytes = bytes.saturating_add(left.bytes);
+            if left.batch.num_rows() > 0 {
+                batches.push(left.batch);
             }
         }
         Ok((rows > 0).then_some(batches))
     }
 
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+    fn next_batch(&mut self) -> Result<Option<Left>> {
         loop {
-            if let Some((file, rows)) = &mut self.open {
-                if let Some((values, row_count)) = rows.next_columns()? {
-                    return batch(
-                        &self.files,
-                        (&self.places, &self.schema),
-                        (*file, values, row_count),
-                    )
-                    .map(Some);
+            if let Some(open) = &mut self.open {
+                if let Some(read) = open.rows.next_columns()? {
+                    return left_of(&self.files, (&self.places, &self.schema), open, read)
+                        .map(Some);
                 }
                 self.open = None;
             }
@@ -409,7 +430,10 @@ impl Reading {
                 first.rows -= row_count;
                 if row_count > 0 {
                     let rows = (file, Vec::new(), row_count);
-                    return batch(&files, (&self.places, &self.schema), rows).map(Some);
+                    let batch = batch(&files, (&self.places, &self.schema), rows)?;
+                    let bytes = batch.get_array_memory_size();
+                    let batch = self.conditions.left_of(batch)?;
+                    return Ok(Some(Left { batch, row_count, bytes }));
                 }
                 self.left.pop_front();
                 continue;
@@ -421,9 +445,65 @@ impl Reading {
             }
             let columns = one.file.columns(&roots, &groups, files.memory)?;
             let rows = one.file.rows(columns.of_rows(self.batch_rows), groups)?;
-            self.open = Some((file, rows));
+            let (held, cast) = self.conditions.by_form(&one.held(&self.places));
+            self.open = Some(OpenFile { file, rows, held, cast });
         }
     }
+}
+
+impl OneFile {
+    /// The types that the columns at `places` have in the file; None: it has no such column.
+    fn held(&self, places: &[usize]) -> Vec<Option<DataType>> {
+        let fields = self.file.fields();
+        let held = |place: &usize| {
+            let root = self.roots.get(*place).copied()??;
+            fields.get(root).map(|field| field.data_type().clone())
+        };
+        places.iter().map(held).collect()
+    }
+}
+
+/// What is left of the columns that were read, and of their rows: of those at `places`, which are those of `schema`,
+/// the ones that the file has.
+fn left_of(
+    files: &ParquetFiles,
+    (places, schema): (&[usize], &SchemaRef),
+    open: &OpenFile,
+    (values, row_count): (Vec<ArrayRef>, usize),
+) -> Result<Left> {
+    let bytes = values.iter().map(|own| own.get_array_memory_size()).fold(0, usize::saturating_add);
+    let (values, left_count) = match open.held.is_empty() {
+        true => (values, row_count),
+        false => {
+            let as_held = as_held(files, places, (open.file, &values, row_count))?;
+            let left = open.held.left_of(as_held)?;
+            let has = |place: &&usize| files.has(open.file, **place);
+            let columns = places.iter().zip(left.columns());
+            let columns = columns.filter(|(place, _)| has(place)).map(|(_, own)| Arc::clone(own));
+            (columns.collect(), left.num_rows())
+        }
+    };
+    let batch = batch(files, (places, schema), (open.file, values, left_count))?;
+    Ok(Left { batch: open.cast.left_of(batch)?, row_count, bytes })
+}
+
+/// The columns at `places` as the file `file` has them: `values` are those that it has, and the others have no type.
+fn as_held(
+    files: &ParquetFiles,
+    places: &[usize],
+    (file, values, row_count): (usize, &[ArrayRef], usize),
+) -> Result<RecordBatch> {
+    let mut values = values.iter().map(Arc::clone);
+    let of = |place: &usize| files.has(file, *place).then(|| values.next()).flatten();
+    let columns: Vec<Option<ArrayRef>> = places.iter().map(of).collect();
+    let columns: Vec<ArrayRef> = columns
+        .into_iter()
+        .map(|own| own.unwrap_or_else(|| new_null_array(&DataType::Null, row_count)))
+        .collect();
+    let fields = columns.iter().map(|own| Field::new("", own.data_type().clone(), true));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let options = RecordBatchOptions::new().with_row_count(Some(row_count));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }
 
 /// `row_count` rows of the file `file` with the columns at `places`, which are those of `schema`: `values` are those
@@ -433,12 +513,11 @@ fn batch(
     (places, schema): (&[usize], &SchemaRef),
     (file, values, row_count): (usize, Vec<ArrayRef>, usize),
 ) -> Result<RecordBatch> {
-    let one = files.files.get(file);
     let mut values = values.iter();
     let mut columns = Vec::with_capacity(places.len());
     for place in places {
         let Some(column) = files.columns.get(*place) else { continue };
-        let is_there = one.is_some_and(|one| one.roots.get(*place).copied().flatten().is_some());
+        let is_there = files.has(file, *place);
         columns.push(match (is_there.then(|| values.next()).flatten(), &column.sql) {
             (Some(values), Some(sql)) => cast_column(values, sql)?,
             (Some(values), None) => Arc::clone(values),
