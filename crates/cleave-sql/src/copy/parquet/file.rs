@@ -317,7 +317,12 @@ impl ParquetRows {
             let Some(mut reader) = self.reader.take() else { return Ok(None) };
             let path = &self.file.path;
             let error = match guarded(path, move || (reader.next(), reader)) {
-                Ok((None, _)) => return Ok(None),
+                Ok((None, _)) if self.rows_given == self.row_count => return Ok(None),
+                Ok((None, _)) => {
+                    let (given, counted) = (self.rows_given, self.row_count);
+                    let message = format!("{given} rows where its metadata counts {counted}");
+                    return Err(wrong(path, format!("the file is damaged: it has {message}")));
+                }
                 Ok((Some(Ok(batch)), reader)) => {
                     self.reader = Some(reader);
                     break batch;

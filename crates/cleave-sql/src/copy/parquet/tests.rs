@@ -1,6 +1,7 @@
 //! Tests: tables through Parquet and back; files that do not fit the table, and files that are not Parquet.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,6 +13,9 @@ use arrow::datatypes::{SchemaRef, TimestampMicrosecondType};
 use cleave_catalog::error::{Error, Result};
 use cleave_store::TableSchema;
 use parquet::data_type::{Int96, Int96Type};
+use parquet::file::metadata::{
+    ParquetMetaDataBuilder, ParquetMetaDataReader, ParquetMetaDataWriter,
+};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
@@ -288,6 +292,31 @@ fn long_files_come_in_bounded_batches() {
         })
         .collect();
     assert_eq!(back, values);
+}
+
+#[test]
+fn a_file_with_fewer_values_than_rows_is_damaged() {
+    let table = created("CREATE TABLE t (a bigint)");
+    let scratch = scratch();
+    let batch = RecordBatch::try_new(table.arrow(), vec![longs(&[1, 2, 3])]).unwrap();
+    write(&scratch, &table.arrow(), &[batch], ParquetCompression::Uncompressed);
+    // The row group claims to have thirty rows.
+    let metadata =
+        ParquetMetaDataReader::new().parse_and_finish(&File::open(&scratch.path).unwrap()).unwrap();
+    let group = metadata.row_group(0).clone().into_builder().set_num_rows(30).build().unwrap();
+    let damaged =
+        ParquetMetaDataBuilder::new(metadata.file_metadata().clone()).add_row_group(group).build();
+    let mut bytes = std::fs::read(&scratch.path).unwrap();
+    let end = u32::from_le_bytes(*bytes.last_chunk::<8>().unwrap().first_chunk().unwrap());
+    bytes.truncate(bytes.len() - 8 - usize::try_from(end).unwrap());
+    let mut file = File::create(&scratch.path).unwrap();
+    file.write_all(&bytes).unwrap();
+    ParquetMetaDataWriter::new(&mut file, &damaged).finish().unwrap();
+    let mut reader =
+        ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default()).unwrap();
+    assert_eq!(reader.next_batch().unwrap().unwrap().num_rows(), 3);
+    let error = reader.next_batch().unwrap_err().to_string();
+    assert!(error.contains("it has 3 rows where its metadata counts 30"), "{error}");
 }
 
 #[test]
