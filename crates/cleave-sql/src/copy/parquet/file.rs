@@ -7,16 +7,18 @@
 //! writer recorded the lengths of dictionary-encoded values. Otherwise it is measured: the first batch is small, and if
 //! a later one is far from the measure, the reader restarts behind it with another batch size. A query reads batches of
 //! its own size ([`ParquetColumns::of_rows`]), which is no larger than that of the first where pages bound it: it
-//! seldom restarts.
+//! seldom restarts. Where pages bound it, a query may also read windows of a row group ([`ParquetFile::windows`]): each
+//! is one batch, whatever it holds, and no reader restarts.
 //!
 //! Decimals that a file has in 32 or 64 bits are handed over as wide: whoever needs few of them makes only these wider.
 //!
 //! Regardless of a file's statistics, the headers of its pages limit the rows of a batch
 //! ([`page_sizes`](super::page_sizes)). A file whose pages do not fit in memory is refused before any is decompressed.
 //!
-//! Several threads may read one file: each opens it for itself. A file is open only while it is looked at or read, since
-//! a statement may name more files than a process may hold open. One that has changed between is refused.
+//! Several threads may read one file: each opens it for itself. A file is open only while it is looked at or read,
+//! since a statement may name more files than a process may hold open. One that has changed between is refused.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -36,7 +38,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
+    ParquetRecordBatchReaderBuilder, RowSelection, RowSelectionPolicy, RowSelector,
 };
 use parquet::basic::{Encoding, Type as PhysicalType};
 use parquet::errors::ParquetError;
@@ -101,6 +103,8 @@ pub struct ParquetColumns {
     batch_rows_first: usize,
     /// The pages bound the size of any batch.
     is_bounded: bool,
+    /// The pages have as many values as the row groups have rows.
+    are_counted: bool,
 }
 
 /// Rows of some columns and row groups.
@@ -110,12 +114,21 @@ pub struct ParquetRows {
     columns: ParquetColumns,
     /// The row groups, in their order.
     groups: Vec<usize>,
+    /// Only these rows of the row group are read.
+    windows: Option<Windows>,
     /// None after the end, and after an error.
     reader: Option<ParquetRecordBatchReader>,
     batch_rows: usize,
     /// Rows returned so far.
     rows_given: usize,
     row_count: usize,
+}
+
+/// Stretches of rows of a row group, each of which is one batch.
+struct Windows {
+    selection: RowSelection,
+    /// The rows of those that are not read yet.
+    row_counts: VecDeque<usize>,
 }
 
 impl ParquetFile {
@@ -217,13 +230,19 @@ impl ParquetFile {
         let all = self.metadata.metadata().row_groups();
         let groups: Vec<_> = groups.iter().filter_map(|place| all.get(*place)).collect();
         let by_size = guarded(&self.path, || rows_by_size(&groups, &mask))?;
-        let batch_rows_max = guarded(&self.path, || {
+        let of_pages = guarded(&self.path, || {
             rows_per_batch(&file, &groups, &mask, by_size, memory.pages_bytes)
         })?
         .map_err(|fault| refused(&self.path, fault, memory))?;
         let is_bounded = guarded(&self.path, || are_bounded(&groups, &mask))?;
-        let batch_rows_first = BATCH_ROWS_FIRST;
-        Ok(ParquetColumns { places, mask, batch_rows_max, batch_rows_first, is_bounded })
+        Ok(ParquetColumns {
+            places,
+            mask,
+            batch_rows_max: of_pages.most,
+            batch_rows_first: BATCH_ROWS_FIRST,
+            is_bounded,
+            are_counted: of_pages.are_counted,
+        })
     }
 
     /// The rows of `columns` in `groups`.
@@ -240,6 +259,48 @@ impl ParquetFile {
             columns,
             row_count: row_count.fold(0, usize::saturating_add),
             groups,
+            windows: None,
+            reader: None,
+            rows_given: 0,
+        };
+        rows.begin()?;
+        Ok(rows)
+    }
+
+    /// The rows of `columns` in `group`, which is divided into windows of `window_rows` rows, at most
+    /// [`ParquetColumns::steady_rows`]; the last one may have fewer. Those that are `wanted` come as one batch each. Of
+    /// pages without any of their rows only headers are read.
+    ///
+    /// # Errors
+    /// [`Error::InputSchema`] for a file that is damaged or has changed.
+    pub fn windows(
+        &self,
+        columns: ParquetColumns,
+        group: usize,
+        window_rows: usize,
+        wanted: &[bool],
+    ) -> Result<ParquetRows> {
+        let mut left = self.group_rows().nth(group).unwrap_or(0);
+        let (mut selectors, mut row_counts) = (Vec::with_capacity(wanted.len()), VecDeque::new());
+        for is_wanted in wanted {
+            let row_count = window_rows.min(left);
+            left -= row_count;
+            selectors.push(match *is_wanted {
+                true => RowSelector::select(row_count),
+                false => RowSelector::skip(row_count),
+            });
+            if *is_wanted && row_count > 0 {
+                row_counts.push_back(row_count);
+            }
+        }
+        let mut rows = ParquetRows {
+            file: self.clone(),
+            source: self.source()?,
+            batch_rows: window_rows,
+            columns,
+            row_count: row_counts.iter().copied().fold(0, usize::saturating_add),
+            groups: vec![group],
+            windows: Some(Windows { selection: RowSelection::from(selectors), row_counts }),
             reader: None,
             rows_given: 0,
         };
@@ -257,6 +318,13 @@ impl ParquetColumns {
             self.batch_rows_first = BATCH_ROWS_BOUNDED;
         }
         self
+    }
+
+    /// Rows that a window may have whatever it holds; None: batches are measured, or pages cannot be skipped.
+    #[must_use]
+    pub fn steady_rows(&self) -> Option<usize> {
+        let is_steady = self.is_bounded && self.are_counted;
+        is_steady.then(|| self.batch_rows_max.min(self.batch_rows_first))
     }
 }
 
@@ -286,12 +354,19 @@ impl ParquetRows {
         let path = &self.file.path;
         let reader = guarded(path, || {
             let placed = Placed(Arc::clone(&self.source));
-            ParquetRecordBatchReaderBuilder::new_with_metadata(placed, metadata.clone())
-                .with_projection(self.columns.mask.clone())
-                .with_row_groups(groups)
-                .with_offset(offset)
-                .with_batch_size(self.batch_rows)
-                .build()
+            let builder =
+                ParquetRecordBatchReaderBuilder::new_with_metadata(placed, metadata.clone())
+                    .with_projection(self.columns.mask.clone())
+                    .with_row_groups(groups)
+                    .with_batch_size(self.batch_rows);
+            match &self.windows {
+                None => builder.with_offset(offset).build(),
+                // The other way to leave rows out reads all up to the last row of a batch before it leaves any out.
+                Some(windows) => builder
+                    .with_row_selection(windows.selection.clone())
+                    .with_row_selection_policy(RowSelectionPolicy::Selectors)
+                    .build(),
+            }
         })?;
         self.reader = Some(reader.map_err(|error| damaged(path, &error))?);
         Ok(())
@@ -330,7 +405,7 @@ impl ParquetRows {
                 Ok((Some(Err(error)), _)) => wrong(path, format!("the file is damaged: {error}")),
                 Err(error) => error,
             };
-            if !error.to_string().contains(OVERFLOW) {
+            if self.windows.is_some() || !error.to_string().contains(OVERFLOW) {
                 return Err(error);
             }
             if self.batch_rows == 1 {
@@ -342,6 +417,15 @@ impl ParquetRows {
             self.begin()?;
         };
         self.rows_given = self.rows_given.saturating_add(batch.num_rows());
+        if let Some(windows) = &mut self.windows {
+            let counted = windows.row_counts.pop_front();
+            if counted != Some(batch.num_rows()) {
+                self.reader = None;
+                let message = "the file is damaged: a column has fewer rows than its row group";
+                return Err(wrong(&self.file.path, message.to_owned()));
+            }
+            return Ok(Some(batch));
+        }
         let bytes = batch.get_array_memory_size();
         let fitting = rows_of(bytes, batch.num_rows()).min(self.columns.batch_rows_max);
         // A restart reads a part of a row group again: it must be worth it.
@@ -460,9 +544,10 @@ fn in_own_types(
     ArrowReaderMetadata::try_new(Arc::clone(read.metadata()), options)
 }
 
-/// The type in which the column `field` is read where it is not its own: timestamps of 96 bits are read in microseconds,
-/// as SQL has them, because nanoseconds end in the year 2262 and the crate wraps later ones. Decimals of 32 and 64 bits
-/// stay as wide: conditions are asked of all of them, and only those that are left are made as wide as SQL has them.
+/// The type in which the column `field` is read where it is not its own. Timestamps of 96 bits are read in
+/// microseconds, as SQL has them, because nanoseconds end in the year 2262 and the crate wraps later ones. Decimals of
+/// 32 and 64 bits stay as wide: conditions are asked of all of them, and only those that are left are made as wide as
+/// SQL has them.
 fn own_type(root: &TypePtr, field: &FieldRef) -> Option<DataType> {
     if !root.is_primitive() {
         return None;

@@ -80,6 +80,20 @@ struct Spans {
     row_bytes: u64,
     /// The largest page, the dictionary's included.
     page_bytes_max: u64,
+    /// Rows of all pages.
+    row_count: u64,
+    /// A page says that it has other rows than values.
+    is_miscounted: bool,
+}
+
+/// What the headers of pages say of batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BatchRows {
+    /// Rows that a batch may have.
+    pub(super) most: usize,
+    /// The pages of each column have as many values as their row group has rows, and none says that it has other
+    /// rows: pages may be skipped by their headers.
+    pub(super) are_counted: bool,
 }
 
 /// The fields used of a page's header.
@@ -89,6 +103,8 @@ struct PageHeader {
     uncompressed_bytes: i64,
     compressed_bytes: i64,
     value_count: i64,
+    /// Of the second version.
+    row_count: Option<i64>,
     encoding: i64,
 }
 
@@ -99,13 +115,17 @@ pub(super) fn rows_per_batch(
     mask: &ProjectionMask,
     most: usize,
     pages_bytes_max: u64,
-) -> Result<usize, PageFault> {
-    let mut row_count = most;
+) -> Result<BatchRows, PageFault> {
+    let (mut row_count, mut are_counted) = (most, true);
     for group in groups {
         let columns = group.columns().iter().enumerate();
         let wanted = columns.filter(|(leaf, _)| mask.leaf_included(*leaf));
         let columns: Vec<Spans> =
             wanted.map(|(_, column)| spans(file, column)).collect::<Result<_, _>>()?;
+        let group_rows = u64::try_from(group.num_rows()).ok();
+        are_counted &= columns
+            .iter()
+            .all(|column| Some(column.row_count) == group_rows && !column.is_miscounted);
         let at_once = |rows: u64| {
             columns.iter().map(|column| column.bytes_at_once(rows)).fold(0, u64::saturating_add)
         };
@@ -124,7 +144,7 @@ pub(super) fn rows_per_batch(
             row_count /= 2;
         }
     }
-    Ok(row_count.max(1))
+    Ok(BatchRows { most: row_count.max(1), are_counted })
 }
 
 impl Spans {
@@ -176,6 +196,8 @@ fn spans(file: &Arc<File>, column: &ColumnChunkMetaData) -> Result<Spans, PageFa
             continue;
         }
         let row_count = at(header.value_count)?;
+        // The crate skips a page by its rows, and reads it by its values.
+        spans.is_miscounted |= header.row_count.is_some_and(|rows| rows != header.value_count);
         spans.pages.push(Span { first_row: row, row_count, bytes });
         row = row.saturating_add(row_count);
         if matches!(header.encoding, PLAIN_DICTIONARY | RLE_DICTIONARY) && spans.row_bytes == 0 {
@@ -186,6 +208,7 @@ fn spans(file: &Arc<File>, column: &ColumnChunkMetaData) -> Result<Spans, PageFa
             };
         }
     }
+    spans.row_count = row;
     Ok(spans)
 }
 
@@ -277,6 +300,7 @@ impl Thrift<'_> {
         while let Some(kind) = self.field(&mut field)? {
             match (field, kind) {
                 (1, 5) => header.value_count = self.number()?,
+                (3, 5) if encoding_field == 4 => header.row_count = Some(self.number()?),
                 (at, 5) if at == encoding_field => header.encoding = self.number()?,
                 _ => self.skip(kind, DEPTH_MAX)?,
             }

@@ -9,16 +9,19 @@ use arrow::array::{
     ArrayRef, AsArray, DictionaryArray, Float64Array, Int32Array, Int64Array, LargeStringArray,
     NullArray, RecordBatch, StringArray, TimestampMillisecondArray,
 };
-use arrow::datatypes::{SchemaRef, TimestampMicrosecondType};
+use arrow::datatypes::{Int64Type, SchemaRef, TimestampMicrosecondType};
 use cleave_catalog::error::{Error, Result};
 use cleave_store::TableSchema;
+use parquet::arrow::ArrowWriter;
 use parquet::data_type::{Int96, Int96Type};
 use parquet::file::metadata::{
     ParquetMetaDataBuilder, ParquetMetaDataReader, ParquetMetaDataWriter,
 };
+use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 
+use super::file::ParquetFile;
 use super::{ParquetReader, ParquetWriter};
 use crate::copy::columns::InputColumns;
 use crate::copy::csv_reader::CsvReader;
@@ -287,11 +290,54 @@ fn long_files_come_in_bounded_batches() {
     assert!(batches.iter().all(|batch| batch.num_rows() <= 65_536));
     let back: Vec<i64> = batches
         .iter()
-        .flat_map(|batch| {
-            batch.column(0).as_primitive::<arrow::datatypes::Int64Type>().values().to_vec()
-        })
+        .flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec())
         .collect();
     assert_eq!(back, values);
+}
+
+#[test]
+fn windows_of_a_row_group_are_batches_and_damage_in_one_is_told() {
+    let scratch = scratch();
+    let numbers: Vec<i64> = (0..10_000).collect();
+    let words: Vec<String> = numbers.iter().map(|number| format!("word {number}")).collect();
+    let words: ArrayRef = Arc::new(StringArray::from(words));
+    let batch = RecordBatch::try_from_iter([("n", longs(&numbers)), ("w", words)]).unwrap();
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(4_000))
+        .set_data_page_row_count_limit(500)
+        .set_write_batch_size(500)
+        .set_dictionary_enabled(false)
+        .build();
+    let file = File::create(&scratch.path).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    let read = |wanted: &[bool]| -> Result<Vec<(i64, i64, String)>> {
+        let file = ParquetFile::open(&scratch.path)?;
+        let columns = file.columns(&[1, 0], &[1], InputMemory::default())?.of_rows(1_024);
+        assert_eq!(columns.steady_rows(), Some(1_024));
+        let mut rows = file.windows(columns, 1, 1_024, wanted)?;
+        let mut found = Vec::new();
+        while let Some((values, row_count)) = rows.next_columns()? {
+            let numbers = values[1].as_primitive::<Int64Type>();
+            assert_eq!(numbers.len(), row_count);
+            let word = values[0].as_string::<i32>().value(0).to_owned();
+            found.push((numbers.value(0), numbers.value(row_count - 1), word));
+        }
+        Ok(found)
+    };
+    let first = (4_000_i64, 5_023_i64, "word 4000".to_owned());
+    let last = (7_072_i64, 7_999_i64, "word 7072".to_owned());
+    assert_eq!(read(&[true, false, false, true]).unwrap(), [first.clone(), last]);
+    assert!(read(&[false; 4]).unwrap().is_empty());
+    // A text that is longer than its page, in the last window.
+    let mut bytes = std::fs::read(&scratch.path).unwrap();
+    let place = bytes.windows(9).position(|own| own == b"word 7600").unwrap();
+    bytes[place - 4..place].copy_from_slice(&i32::MAX.to_le_bytes());
+    std::fs::write(&scratch.path, bytes).unwrap();
+    assert_eq!(read(&[true, false, false, false]).unwrap(), [first]);
+    let error = read(&[true, false, false, true]).unwrap_err().to_string();
+    assert!(error.contains("the file is damaged"), "{error}");
 }
 
 #[test]

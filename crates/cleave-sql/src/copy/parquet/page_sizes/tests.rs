@@ -34,7 +34,8 @@ fn written(
 
 fn rows(file: &Arc<File>, metadata: &ArrowReaderMetadata) -> Result<usize, PageFault> {
     let groups: Vec<_> = metadata.metadata().row_groups().iter().collect();
-    rows_per_batch(file, &groups, &ProjectionMask::all(), 65_536, 64 << 20)
+    let rows = rows_per_batch(file, &groups, &ProjectionMask::all(), 65_536, 64 << 20)?;
+    Ok(rows.most)
 }
 
 #[test]
@@ -42,6 +43,20 @@ fn lists_have_the_items_that_they_count() {
     // Field 4, a list of structures: two empty ones, and two thousand million.
     assert!(is_structure(&[0x49, 0x2c, 0, 0, 0]));
     assert!(!is_structure(&[0x49, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x07, 0, 0, 0]));
+}
+
+#[test]
+fn pages_of_the_second_version_tell_their_rows() {
+    let header = |bytes: &[u8]| {
+        let header = Thrift { rest: bytes }.page_header().unwrap();
+        (header.kind, header.value_count, header.row_count, header.encoding)
+    };
+    // Four values without NULL, which claim to be three rows, in the encoding 8.
+    let second = [0x15, 6, 0x7c, 0x15, 8, 0x15, 0, 0x15, 6, 0x15, 16, 0, 0];
+    assert_eq!(header(&second), (3, 4, Some(3), 8));
+    // The third number is the encoding of levels.
+    let first = [0x15, 0, 0x4c, 0x15, 8, 0x15, 16, 0x15, 6, 0x15, 6, 0, 0];
+    assert_eq!(header(&first), (0, 4, None, 8));
 }
 
 #[test]
