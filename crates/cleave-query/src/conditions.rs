@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use cleave_fragment::comparisons::{Comparison, rows_left};
 use cleave_fragment::walk::Walk;
-use datafusion::arrow::array::{BooleanArray, RecordBatch};
+use datafusion::arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::Session;
@@ -77,11 +78,16 @@ impl Conditions {
         if self.is_empty() {
             return Ok(batch);
         }
-        let left = rows_left(&self.0.comparisons, batch.columns(), batch.num_rows());
+        let left = self.bits(batch.columns(), batch.num_rows());
         match left.count_set_bits() <= batch.num_rows() / 2 {
             true => Ok(filter_record_batch(&batch, &BooleanArray::new(left, None))?),
             false => Ok(batch),
         }
+    }
+
+    /// For each of `row_count` rows of `columns`, whether they may hold.
+    pub(crate) fn bits(&self, columns: &[ArrayRef], row_count: usize) -> BooleanBuffer {
+        rows_left(&self.0.comparisons, columns, row_count)
     }
 }
 

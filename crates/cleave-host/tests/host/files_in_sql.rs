@@ -185,8 +185,9 @@ async fn conditions_on_parquet_files_leave_the_rows_that_they_leave_of_a_table()
     let parts = quoted(folder.path(), "part-*.parquet");
     let totals = "count(*), sum(id), sum(price), sum(wide), min(word), count(DISTINCT word), min(day), count(moment)";
     for condition in [
-        // Of all rows, none; most; few, which lie together or apart; one.
+        // Of all rows, none, which bounds tell or only values; most; few, which lie together or apart; one.
         "price > 99999",
+        "price = 1.26",
         "price >= 0.00 AND id > 300",
         "day BETWEEN DATE '2024-05-01' AND DATE '2024-05-03'",
         "tiny = 20.5 AND price < 100",
@@ -199,8 +200,7 @@ async fn conditions_on_parquet_files_leave_the_rows_that_they_leave_of_a_table()
         "share = 'NaN'::double precision AND id > 39000",
         "word = 'word 3' AND price = 1.25",
         "price = 1.25 OR tiny = 1.0",
-        // More than 64 bits.
-        "wide < 99999999999999999999 AND price < 9999999999999.99 AND id BETWEEN 9000 AND 9100",
+        "wide < 12345678901234567890.5000 AND price < 9999999999999.99 AND id BETWEEN 9000 AND 9100",
         "moment = timestamp '2024-01-01' AND id < 50",
         "moment > timestamp '2024-01-01'",
     ] {
@@ -210,6 +210,17 @@ async fn conditions_on_parquet_files_leave_the_rows_that_they_leave_of_a_table()
             let query = format!("SELECT {totals} FROM {files} WHERE {condition}");
             assert_eq!(row(&mut session, &query).await, expected, "{condition}");
         }
+    }
+    // Damage is told, and never costs rows.
+    let mut bytes = std::fs::read(folder.path().join("one.parquet")).unwrap();
+    let (begin, end) = (bytes.len() / 10, bytes.len() / 10 * 8);
+    bytes[begin..end].fill(0xff);
+    std::fs::write(folder.path().join("bad.parquet"), &bytes).unwrap();
+    let bad = quoted(folder.path(), "bad.parquet");
+    for condition in ["id = 31234", "id > 10", "price < 10.00", "price = 1.26"] {
+        let query = format!("SELECT {totals} FROM {bad} WHERE {condition}");
+        let error = refused(&mut session, &query).await;
+        assert_eq!(error.sqlstate(), "22P04", "{condition}: {error}");
     }
 }
 

@@ -6,10 +6,14 @@
 //! Invariant: a condition that leaves a value as it is read leaves it as the file has it. The cast makes one NaN of
 //! many, and conditions leave each of them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use datafusion::arrow::array::{ArrayRef, BooleanArray, new_null_array};
+use datafusion::arrow::compute::FilterBuilder;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
+use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::expressions::{BinaryExpr, Literal};
 
@@ -28,6 +32,29 @@ impl Conditions {
         }
         (Self::new(of_held), Self::new(of_cast))
     }
+
+    /// The places of the columns that they are on.
+    pub(super) fn places(&self) -> BTreeSet<usize> {
+        self.list().iter().filter_map(|own| Some(sides(own)?.0.index())).collect()
+    }
+
+    /// Which of `row_count` rows they leave: `columns` are as the file has them, None where they are on no such column.
+    pub(super) fn bits_of_held(
+        &self,
+        columns: impl Iterator<Item = Option<ArrayRef>>,
+        row_count: usize,
+    ) -> BooleanArray {
+        let nothing = || new_null_array(&DataType::Null, row_count);
+        let columns: Vec<ArrayRef> = columns.map(|own| own.unwrap_or_else(nothing)).collect();
+        BooleanArray::new(self.bits(&columns, row_count), None)
+    }
+}
+
+/// The rows of `columns` that are `left`.
+pub(super) fn rows_of(columns: &[ArrayRef], left: &BooleanArray) -> Result<Vec<ArrayRef>> {
+    let filter = FilterBuilder::new(left).optimize().build();
+    let columns = columns.iter().map(|own| filter.filter(own));
+    Ok(columns.collect::<std::result::Result<Vec<_>, _>>()?)
 }
 
 /// `condition`, a comparison of a column with a constant, for columns of the types `held`.

@@ -9,7 +9,7 @@
 //! 3. A scan reads the columns that are asked for. Text is cut into chunks one after the other and parsed on all cores,
 //!    and rows keep the order of the file; row groups of Parquet are divided among the partitions, those that
 //!    [cannot have](pruning) a row that is asked for left out. Of what is read, [comparisons](crate::conditions) leave
-//!    out rows, of Parquet [before it is cast](held).
+//!    out rows, of Parquet [before it is cast](held), and there [other columns](late) are read where rows are left.
 //!
 //! The readers are those of COPY, so values, errors and limits of memory are the same.
 //!
@@ -18,6 +18,7 @@
 
 mod csv;
 mod held;
+mod late;
 mod parquet;
 mod pruning;
 mod scan;

@@ -16,12 +16,14 @@ use cleave_sql::copy::parquet::{cast_allowed, cast_column, column_type_of_file};
 use cleave_store::schema::COLUMN_COUNT_MAX;
 use cleave_store::{Column, ColumnType};
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::DataFusionError;
 use futures::TryStreamExt;
 use futures::stream::{self, BoxStream, StreamExt};
 
+use super::held::rows_of;
+use super::late::{Asked, Late, Worth};
 use super::{Watch, shown};
 use crate::conditions::Conditions;
 
@@ -149,6 +151,7 @@ impl ParquetFiles {
             conditions: conditions.clone(),
             left: groups.iter().copied().collect(),
             open: None,
+            worth: Worth::default(),
         };
         let batches = stream::try_unfold(Step::Idle(Box::new(reading)), |step| async move {
             let (reading, next) = tasks::joined(step.begun().await)?;
@@ -369,17 +372,27 @@ struct Reading {
     /// Those that are not begun.
     left: VecDeque<Group>,
     open: Option<OpenFile>,
+    /// Of row groups that were read in two steps.
+    worth: Worth,
 }
 
 /// A file that is read.
 struct OpenFile {
     /// Its number.
     file: usize,
-    rows: ParquetRows,
+    rows: Rows,
     /// The conditions on columns as the file has them.
     held: Conditions,
     /// The others.
     cast: Conditions,
+}
+
+/// Rows of a file.
+enum Rows {
+    /// Of several row groups, with all columns at once.
+    Whole(Box<ParquetRows>),
+    /// Of one row group, columns of conditions first.
+    Late(Box<Late>),
 }
 
 /// Rows of one batch of a file.
@@ -412,21 +425,21 @@ impl Reading {
     fn next_batch(&mut self) -> Result<Option<Left>> {
         loop {
             if let Some(open) = &mut self.open {
-                if let Some(read) = open.rows.next_columns()? {
-                    return left_of(&self.files, (&self.places, &self.schema), open, read)
-                        .map(Some);
+                let shape = (self.places.as_slice(), &self.schema);
+                if let Some(left) = open.next_left(&self.files, shape)? {
+                    return Ok(Some(left));
                 }
                 self.open = None;
             }
             let files = Arc::clone(&self.files);
             let Some(first) = self.left.front_mut() else { return Ok(None) };
-            let file = first.file;
+            let (file, group, rows) = (first.file, first.group, first.rows);
             let Some(one) = files.files.get(file) else { return Ok(None) };
-            let roots = self.places.iter().filter_map(|place| one.roots.get(*place).copied()?);
-            let roots: Vec<usize> = roots.collect();
-            if roots.is_empty() {
+            let roots = self.places.iter().map(|place| one.roots.get(*place).copied().flatten());
+            let roots: Vec<Option<usize>> = roots.collect();
+            if roots.iter().all(Option::is_none) {
                 // Only their number is asked for. What is above may make a value for each.
-                let row_count = first.rows.min(self.batch_rows);
+                let row_count = rows.min(self.batch_rows);
                 first.rows -= row_count;
                 if row_count > 0 {
                     let rows = (file, Vec::new(), row_count);
@@ -438,72 +451,93 @@ impl Reading {
                 self.left.pop_front();
                 continue;
             }
+            let (held, cast) = self.conditions.by_form(&one.held(&roots));
+            if !held.is_empty() && self.worth.may_pay() {
+                let (memory, batch_rows) = (files.memory, self.batch_rows);
+                let asked =
+                    Asked { file: &one.file, group, rows, roots: &roots, memory, batch_rows };
+                if let Some(late) = Late::begun(&asked, &held, &mut self.worth)? {
+                    self.left.pop_front();
+                    self.open =
+                        Some(OpenFile { file, rows: Rows::Late(Box::new(late)), held, cast });
+                    // These rows were looked at: a step ends here although none may be left.
+                    let batch = RecordBatch::new_empty(Arc::clone(&self.schema));
+                    return Ok(Some(Left { batch, row_count: rows, bytes: 0 }));
+                }
+            }
             let mut groups = Vec::new();
             while let Some(next) = self.left.front().filter(|next| next.file == file) {
                 groups.push(next.group);
                 self.left.pop_front();
             }
+            let roots: Vec<usize> = roots.into_iter().flatten().collect();
             let columns = one.file.columns(&roots, &groups, files.memory)?;
             let rows = one.file.rows(columns.of_rows(self.batch_rows), groups)?;
-            let (held, cast) = self.conditions.by_form(&one.held(&self.places));
-            self.open = Some(OpenFile { file, rows, held, cast });
+            self.open = Some(OpenFile { file, rows: Rows::Whole(Box::new(rows)), held, cast });
         }
     }
 }
 
 impl OneFile {
-    /// The types that the columns at `places` have in the file; None: it has no such column.
-    fn held(&self, places: &[usize]) -> Vec<Option<DataType>> {
+    /// The types that the columns at `roots` have.
+    fn held(&self, roots: &[Option<usize>]) -> Vec<Option<DataType>> {
         let fields = self.file.fields();
-        let held = |place: &usize| {
-            let root = self.roots.get(*place).copied()??;
-            fields.get(root).map(|field| field.data_type().clone())
-        };
-        places.iter().map(held).collect()
+        let held = |root: &Option<usize>| Some(fields.get((*root)?)?.data_type().clone());
+        roots.iter().map(held).collect()
     }
 }
 
-/// What is left of the columns that were read, and of their rows: of those at `places`, which are those of `schema`,
-/// the ones that the file has.
-fn left_of(
-    files: &ParquetFiles,
-    (places, schema): (&[usize], &SchemaRef),
-    open: &OpenFile,
-    (values, row_count): (Vec<ArrayRef>, usize),
-) -> Result<Left> {
-    let bytes = values.iter().map(|own| own.get_array_memory_size()).fold(0, usize::saturating_add);
-    let (values, left_count) = match open.held.is_empty() {
-        true => (values, row_count),
-        false => {
-            let as_held = as_held(files, places, (open.file, &values, row_count))?;
-            let left = open.held.left_of(as_held)?;
-            let has = |place: &&usize| files.has(open.file, **place);
-            let columns = places.iter().zip(left.columns());
-            let columns = columns.filter(|(place, _)| has(place)).map(|(_, own)| Arc::clone(own));
-            (columns.collect(), left.num_rows())
-        }
-    };
-    let batch = batch(files, (places, schema), (open.file, values, left_count))?;
-    Ok(Left { batch: open.cast.left_of(batch)?, row_count, bytes })
-}
+impl OpenFile {
+    /// What is left of the next rows, with the columns at the places of `shape`, which are those of its schema; None at
+    /// the end.
+    fn next_left(
+        &mut self,
+        files: &ParquetFiles,
+        shape: (&[usize], &SchemaRef),
+    ) -> Result<Option<Left>> {
+        let bytes_of = |values: &[ArrayRef]| {
+            values.iter().map(|own| own.get_array_memory_size()).fold(0, usize::saturating_add)
+        };
+        let (values, left_count, row_count, bytes) = match &mut self.rows {
+            Rows::Whole(rows) => {
+                let Some((values, row_count)) = rows.next_columns()? else { return Ok(None) };
+                let bytes = bytes_of(&values);
+                let (values, left_count) = self.left_of(files, shape.0, (values, row_count))?;
+                (values, left_count, row_count, bytes)
+            }
+            Rows::Late(late) => {
+                let Some(own) = late.next_columns()? else { return Ok(None) };
+                let bytes = bytes_of(&own.values);
+                (own.values, own.left_count, own.row_count, bytes)
+            }
+        };
+        let batch = batch(files, shape, (self.file, values, left_count))?;
+        Ok(Some(Left { batch: self.cast.left_of(batch)?, row_count, bytes }))
+    }
 
-/// The columns at `places` as the file `file` has them: `values` are those that it has, and the others have no type.
-fn as_held(
-    files: &ParquetFiles,
-    places: &[usize],
-    (file, values, row_count): (usize, &[ArrayRef], usize),
-) -> Result<RecordBatch> {
-    let mut values = values.iter().map(Arc::clone);
-    let of = |place: &usize| files.has(file, *place).then(|| values.next()).flatten();
-    let columns: Vec<Option<ArrayRef>> = places.iter().map(of).collect();
-    let columns: Vec<ArrayRef> = columns
-        .into_iter()
-        .map(|own| own.unwrap_or_else(|| new_null_array(&DataType::Null, row_count)))
-        .collect();
-    let fields = columns.iter().map(|own| Field::new("", own.data_type().clone(), true));
-    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-    let options = RecordBatchOptions::new().with_row_count(Some(row_count));
-    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
+    /// What the conditions on columns as the file has them leave of `values`, which are those of `places` that it has,
+    /// and the number of rows.
+    fn left_of(
+        &self,
+        files: &ParquetFiles,
+        places: &[usize],
+        (values, row_count): (Vec<ArrayRef>, usize),
+    ) -> Result<(Vec<ArrayRef>, usize)> {
+        if self.held.is_empty() {
+            return Ok((values, row_count));
+        }
+        let mut each = values.iter().map(Arc::clone);
+        let held = places.iter().map(|place| match files.has(self.file, *place) {
+            true => each.next(),
+            false => None,
+        });
+        let left = self.held.bits_of_held(held, row_count);
+        let left_count = left.true_count();
+        match left_count <= row_count / 2 {
+            true => Ok((rows_of(&values, &left)?, left_count)),
+            false => Ok((values, row_count)),
+        }
+    }
 }
 
 /// `row_count` rows of the file `file` with the columns at `places`, which are those of `schema`: `values` are those
