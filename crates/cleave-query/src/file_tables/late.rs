@@ -6,8 +6,10 @@
 //!  other columns: windows of which rows are left, others skipped ─▶ rows that are left ────────────────┴─▶ columns
 //! ```
 //!
-//! 1. [`Late::begun`] reads the columns that conditions are on. Each is decoded once: what is left of its values is
-//!    cached while the row group is read, and a row group that would take much memory so is not read this way.
+//! 1. [`Late::begun`] reads the columns that conditions are on, in windows that may have rows
+//!    [by the bounds of pages](super::page_pruning), if the file has an index of them. Each is decoded once: what is
+//!    left of its values is cached while the row group is read, and a row group that would take much memory so is not
+//!    read this way.
 //! 2. [`Late::next_columns`] reads the others. A window without any row that is left is skipped: its values are not
 //!    decoded, and pages that lie in such windows are not decompressed.
 //!
@@ -27,6 +29,7 @@ use cleave_sql::copy::parquet::file::{ParquetColumns, ParquetFile, ParquetRows};
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
 
 use super::held::rows_of;
+use super::page_pruning::windows_left;
 use super::shown;
 use crate::conditions::Conditions;
 
@@ -112,18 +115,19 @@ impl Late {
         let Some(steps) = asked.steps(&conditions.places())? else { return Ok(None) };
         let (columns, window_rows) = (steps.columns, steps.window_rows);
         let file = shown(asked.file.path());
-        let mut wanted = vec![true; asked.rows.div_ceil(window_rows)];
-        let mut rows =
-            asked.file.windows(steps.of_conditions, asked.group, window_rows, &wanted)?;
+        let mut wanted = windows_left(asked, conditions, window_rows);
         let mut windows = VecDeque::new();
-        for is_wanted in &mut wanted {
-            let Some(read) = rows.next_columns()? else { return Err(incomplete(&file)) };
-            let window = Window::of(&columns, read, conditions)?;
-            *is_wanted = window.is_some();
-            windows.extend(window);
+        if wanted.contains(&true) {
+            let of_conditions = steps.of_conditions;
+            let mut rows = asked.file.windows(of_conditions, asked.group, window_rows, &wanted)?;
+            for is_wanted in wanted.iter_mut().filter(|own| **own) {
+                let Some(read) = rows.next_columns()? else { return Err(incomplete(&file)) };
+                let window = Window::of(&columns, read, conditions)?;
+                *is_wanted = window.is_some();
+                windows.extend(window);
+            }
+            // Its pages are no longer in memory when those of the others are.
         }
-        // Its pages are not in memory beside those of the others.
-        drop(rows);
         worth.windows = worth.windows.saturating_add(wanted.len());
         worth.skipped = worth.skipped.saturating_add(wanted.len() - windows.len());
         let others = match windows.is_empty() {

@@ -19,6 +19,7 @@
 mod csv;
 mod held;
 mod late;
+mod page_pruning;
 mod parquet;
 mod pruning;
 mod scan;

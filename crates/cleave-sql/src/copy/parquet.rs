@@ -14,6 +14,7 @@
 //! Source: the Parquet format's logical types.
 
 pub mod file;
+mod page_index;
 mod page_sizes;
 
 use std::io::Write;

@@ -46,6 +46,7 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::schema::types::TypePtr;
 
+use super::page_index::page_bounds;
 use super::page_sizes::{PageFault, is_structure, rows_per_batch};
 use crate::copy::memory::InputMemory;
 
@@ -89,6 +90,17 @@ pub struct GroupBounds {
     pub maxes: ArrayRef,
     /// NULLs.
     pub null_counts: UInt64Array,
+}
+
+/// Least and greatest values of a column in each page of a row group.
+#[derive(Debug, Clone)]
+pub struct PageBounds {
+    /// The least; NULL where it is not known, and in a page of NULLs.
+    pub mins: ArrayRef,
+    /// The greatest, likewise.
+    pub maxes: ArrayRef,
+    /// The first row of each page in the row group: 0, and then always a later one.
+    pub first_rows: Vec<usize>,
 }
 
 /// Columns that are read together.
@@ -208,6 +220,15 @@ impl ParquetFile {
             })
         };
         guarded(&self.path, read).ok()?.ok()
+    }
+
+    /// What the file's index says of the pages of the columns at `roots` in `group`; None: nothing that can be used.
+    #[must_use]
+    pub fn page_bounds(&self, group: usize, roots: &[usize]) -> Option<Vec<Option<PageBounds>>> {
+        let columns = self.metadata.metadata().row_groups().get(group)?.columns();
+        let has_index = columns.iter().all(|column| column.offset_index_offset().is_some());
+        let file = has_index.then(|| self.source().ok()).flatten()?;
+        guarded(&self.path, || page_bounds(&file, &self.metadata, group, roots)).ok()?
     }
 
     /// The columns at `roots`, to be read in this order from `groups`.
