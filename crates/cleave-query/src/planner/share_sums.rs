@@ -83,11 +83,15 @@ fn shared(aggregate: Aggregate) -> Result<LogicalPlan> {
     let group_count = schema.fields().len() - aggregate.aggr_expr.len();
     let mut aggregates: Vec<Expr> = Vec::new();
     let mut place = |expr: Expr| {
-        let known = aggregates.iter().position(|other| *other == expr);
-        known.unwrap_or_else(|| {
-            aggregates.push(expr);
-            aggregates.len() - 1
-        })
+        let is_it = |other: &Expr| *unaliased(other) == *unaliased(&expr);
+        if let Some(known) = aggregates.iter().position(is_it) {
+            return known;
+        }
+        let (place, name) = (aggregates.len(), expr.schema_name().to_string());
+        // DataFusion leaves casts out of names: one name may stand for several expressions.
+        let is_taken = aggregates.iter().any(|other| other.schema_name().to_string() == name);
+        aggregates.push(if is_taken { expr.alias(format!("__shared_{place}")) } else { expr });
+        place
     };
     // Places of a sum and a count, or of an aggregate that stays.
     let places: Vec<(usize, Option<usize>)> = aggregate
