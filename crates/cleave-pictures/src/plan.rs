@@ -246,7 +246,8 @@ fn told(node: &Value) -> String {
 /// Rows and bytes that cross the link below `node`, behind the link's name.
 fn crossing(way: &str, node: &Value) -> String {
     let number = |key: &str| node.get(key).and_then(Value::as_f64);
-    let (rows, expected) = (number("Actual Rows"), number("Plan Rows"));
+    let rows = number("Cut Rows").or_else(|| number("Actual Rows"));
+    let expected = number("Plan Rows");
     let mut parts = vec![way.to_owned()];
     match (rows, expected) {
         (Some(rows), Some(expected)) => {
@@ -261,6 +262,7 @@ fn crossing(way: &str, node: &Value) -> String {
         _ => None,
     };
     parts.extend(number("Cut Bytes").map(size).or_else(guessed));
+    parts.extend(text_of(node, "Cut Without").map(str::to_owned));
     parts.join(", ")
 }
 
@@ -270,7 +272,9 @@ fn figures_of(node: &Value) -> String {
     let (actual, planned) = (number("Actual Rows"), number("Plan Rows"));
     let rows = actual.map(|rows| format!("rows {}", grouped(rows)));
     let expected = planned.map(|planned| {
-        let off = actual.map(|rows| off(rows, planned)).unwrap_or_default();
+        // What others did is not in these rows.
+        let is_partial = node.get("Is Partial").and_then(Value::as_bool) == Some(true);
+        let off = actual.filter(|_| !is_partial).map(|rows| off(rows, planned)).unwrap_or_default();
         format!("expected {}{off}", grouped(planned))
     });
     let below = node.get("Plans").and_then(Value::as_array).into_iter().flatten();

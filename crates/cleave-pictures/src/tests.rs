@@ -89,6 +89,22 @@ fn a_fragment_is_a_part_below_a_link() {
 }
 
 #[test]
+fn what_others_took_is_said_at_the_link() {
+    let mut scan = node("device", "Scan of title", &[]);
+    scan["Is Partial"] = true.into();
+    let mut fragment = fragment(scan);
+    fragment["Cut Rows"] = 20.into();
+    fragment["Cut Without"] = "without 3 of 8 morsels that the host took".into();
+    let picture = drawn(&json!([{ "Plan": node("host", "Final aggregate", &[fragment]) }]));
+    for text in [
+        "rows 20 of ~3,010, 37.6 kB, without 3 of 8 morsels that the host took<",
+        ">rows 9,120, expected 3,010, 2.50 ms<",
+    ] {
+        assert!(picture.contains(text), "{text} in {picture}");
+    }
+}
+
+#[test]
 fn nodes_side_by_side_do_not_overlap() {
     let leaf = |name: &str| {
         fragment(node("device", &format!("Scan of {name}: {}", "c, ".repeat(40)), &[]))

@@ -79,6 +79,8 @@ async fn rows_are_the_same_however_morsels_are_shared() {
                     let plan =
                         rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
                     let took = plan.contains("  host took: ");
+                    let is_told = plan.contains(" morsels that the host took ────");
+                    assert_eq!(took, is_told, "{sql}: {plan}");
                     for what in
                         ["host waited: |", "device worked: |", "device stalled: |", "link: |"]
                     {

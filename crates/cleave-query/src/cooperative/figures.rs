@@ -95,6 +95,35 @@ pub struct DoneByOther {
     pub came_back: Option<String>,
 }
 
+/// Morsels of a fragment's devices that others have done, over all its runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DoneElsewhere {
+    /// Morsels that the host took.
+    pub by_host: usize,
+    /// Morsels that devices of other nodes took.
+    pub by_others: usize,
+    /// Morsels in all.
+    pub of: usize,
+    /// Rows that were made of those that were taken.
+    pub rows: u64,
+}
+
+impl DoneElsewhere {
+    /// Adds what `figures` tell of one run.
+    pub(crate) fn add(&mut self, figures: &FragmentFigures) {
+        self.by_host += figures.stolen.0;
+        self.by_others += figures.done_by_others.iter().map(|done| done.morsels).sum::<usize>();
+        self.of += figures.stolen.1;
+        self.rows += figures.stolen_rows;
+        self.rows += figures.done_by_others.iter().map(|done| done.rows).sum::<u64>();
+    }
+
+    /// Whether others have done any.
+    pub(crate) fn is_some(&self) -> bool {
+        self.by_host + self.by_others > 0
+    }
+}
+
 impl FragmentFigures {
     /// Those of the run of a fragment over `table` that is going to begin: its number, the device, and the bytes of the
     /// serialised fragment and of a slot.

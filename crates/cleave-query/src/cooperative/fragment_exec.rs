@@ -66,7 +66,7 @@ use futures::StreamExt;
 use tokio::sync::OnceCell;
 
 use super::beginning::RunsAt;
-use super::figures::FragmentFigures;
+use super::figures::{DoneElsewhere, FragmentFigures};
 use super::prepared_fragment::PreparedFragment;
 use super::sent_rows::{Gathering, SentRows};
 use super::shared_run::{Failure, GivenOut, SharedRun};
@@ -88,6 +88,7 @@ pub struct FragmentExec {
     /// By pass: an operator that reads its input again gets other fragment runs.
     begun: Arc<Mutex<BTreeMap<usize, Arc<Pass>>>>,
     reports: Arc<Mutex<Vec<RunReport>>>,
+    done_elsewhere: Arc<Mutex<DoneElsewhere>>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -179,6 +180,7 @@ impl FragmentExec {
             passes: Arc::default(),
             begun: Arc::default(),
             reports: Arc::default(),
+            done_elsewhere: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
@@ -225,6 +227,11 @@ impl FragmentExec {
     /// What the devices measured of finished runs.
     pub fn reports(&self) -> Vec<RunReport> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What others than the devices have done of finished runs, which is not in the reports.
+    pub fn done_elsewhere(&self) -> DoneElsewhere {
+        *self.done_elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn names(&self, on_device: bool) -> String {
@@ -379,6 +386,8 @@ impl FragmentExec {
     pub(super) fn file(&self, figures: &FragmentFigures) {
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         reports.extend(figures.report.clone());
+        drop(reports);
+        self.done_elsewhere.lock().unwrap_or_else(PoisonError::into_inner).add(figures);
         self.context.figures().add(figures.clone());
     }
 

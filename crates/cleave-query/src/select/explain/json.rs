@@ -133,6 +133,13 @@ fn object(branch: &Branch, nodes: &[PlanNode], relation: Option<&str>) -> Object
     if let Some(cut) = &node.cut {
         fields.push(format!("\"Cut\":{}", quoted(&cut.way)));
         fields.extend(cut.bytes.map(|count| format!("\"Cut Bytes\":{count}")));
+        let without = cut.without().zip(node.rows);
+        fields.extend(without.map(|(without, rows)| {
+            format!("\"Cut Rows\":{},\"Cut Without\":{}", cut.rows_of(rows), quoted(&without))
+        }));
+    }
+    if node.is_partial {
+        fields.push("\"Is Partial\":true".to_owned());
     }
     fields.extend(node.spilled_bytes.map(|count| spilled(&node.words.node_type, count)));
     if !below.is_empty() {

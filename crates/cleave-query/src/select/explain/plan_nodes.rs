@@ -12,6 +12,7 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 
 use super::below_cuts::{Sources, fragment_of, runs_on};
 use super::wording::{Words, words};
+use crate::cooperative::figures::DoneElsewhere;
 use crate::cooperative::fragment_exec::FragmentExec;
 
 /// Characters of an operator's arguments that are shown.
@@ -35,6 +36,8 @@ pub(super) struct PlanNode {
     pub(super) time: Option<Duration>,
     /// Bytes that it spilled, where it did.
     pub(super) spilled_bytes: Option<usize>,
+    /// Its figures are those of a device, and others have done part of what they were expected for.
+    pub(super) is_partial: bool,
     /// The cut below it, if there is one.
     pub(super) cut: Option<Cut>,
 }
@@ -46,6 +49,8 @@ pub(super) struct Cut {
     pub(super) way: String,
     /// Bytes of rows that came; None: not known.
     pub(super) bytes: Option<u64>,
+    /// What the devices did not do themselves, since others took it.
+    pub(super) elsewhere: DoneElsewhere,
     /// The node does nothing but take these rows.
     pub(super) is_all: bool,
 }
@@ -86,7 +91,25 @@ impl Cut {
         }
         let reports = if analyzed { fragment.reports() } else { Vec::new() };
         let bytes = (!reports.is_empty()).then(|| reports.iter().map(|one| one.slot_bytes).sum());
-        Some(Self { way, bytes, is_all })
+        let elsewhere = if analyzed { fragment.done_elsewhere() } else { DoneElsewhere::default() };
+        Some(Self { way, bytes, elsewhere, is_all })
+    }
+
+    /// Rows that crossed, where `rows` came in all.
+    pub(super) fn rows_of(&self, rows: usize) -> usize {
+        rows.saturating_sub(usize::try_from(self.elsewhere.rows).unwrap_or(usize::MAX))
+    }
+
+    /// What the figures of the devices leave out.
+    pub(super) fn without(&self) -> Option<String> {
+        let DoneElsewhere { by_host, by_others, of, .. } = self.elsewhere;
+        let who = match (by_host, by_others) {
+            (0, 0) => return None,
+            (_, 0) => "the host",
+            (0, _) => "other devices",
+            (..) => "the host and other devices",
+        };
+        Some(format!("without {} of {of} morsels that {who} took", by_host + by_others))
     }
 }
 
@@ -139,7 +162,8 @@ fn collect_host(
         let mut metrics = device_metrics(fragment);
         metrics.reverse();
         let (runs_on, sources) = (runs_on(plan), Sources::of(plan));
-        let below = (runs_on.as_str(), &sources, analyzed);
+        let is_partial = analyzed && fragment.done_elsewhere().is_some();
+        let below = (runs_on.as_str(), &sources, analyzed, is_partial);
         collect_device(fragment.device_plan(), depth + 1, below, &mut metrics, nodes);
         return;
     }
@@ -170,18 +194,19 @@ fn device_metrics(fragment: &FragmentExec) -> Vec<MetricsSet> {
 fn collect_device(
     plan: &Arc<dyn ExecutionPlan>,
     depth: usize,
-    (runs_on, sources, analyzed): (&str, &Sources, bool),
+    (runs_on, sources, analyzed, is_partial): (&str, &Sources, bool, bool),
     metrics: &mut Vec<MetricsSet>,
     nodes: &mut Vec<PlanNode>,
 ) {
     let own = metrics.pop();
     let device = Some(runs_on.to_owned());
-    nodes.push(PlanNode { device, ..node(plan, depth, sources, own) });
+    nodes.push(PlanNode { device, is_partial, ..node(plan, depth, sources, own) });
     if let Some(source) = sources.of_leaf(plan) {
         collect_host(&source, depth + 1, (sources, analyzed), nodes);
     }
     for child in plan.children() {
-        collect_device(child, depth + 1, (runs_on, sources, analyzed), metrics, nodes);
+        let below = (runs_on, sources, analyzed, is_partial);
+        collect_device(child, depth + 1, below, metrics, nodes);
     }
 }
 

@@ -67,7 +67,9 @@ pub(super) fn plain_lines(nodes: &[PlanNode], tail: &Tail) -> Vec<String> {
 fn figures(node: &PlanNode) -> String {
     let rows = match (node.rows, node.estimate) {
         (Some(rows), Some(estimate)) => {
-            Some(format!("rows {rows}, expected {estimate:.0}{}", off(rows, estimate)))
+            // What others did is not in these rows.
+            let off = if node.is_partial { String::new() } else { off(rows, estimate) };
+            Some(format!("rows {rows}, expected {estimate:.0}{off}"))
         }
         (Some(rows), None) => Some(format!("rows {rows}")),
         (None, Some(estimate)) => Some(format!("expected {estimate:.0}")),
@@ -101,7 +103,7 @@ fn off(rows: usize, estimate: f64) -> String {
 
 /// The line across the tree, with what crosses.
 fn cut_line(cut: &Cut, node: &PlanNode) -> String {
-    let rows = match (node.rows, node.estimate) {
+    let rows = match (node.rows.map(|rows| cut.rows_of(rows)), node.estimate) {
         (Some(rows), Some(estimate)) => Some(format!("rows {rows} of ~{estimate:.0}")),
         (Some(rows), None) => Some(format!("rows {rows}")),
         (None, Some(estimate)) => Some(format!("rows ~{estimate:.0}")),
@@ -109,7 +111,7 @@ fn cut_line(cut: &Cut, node: &PlanNode) -> String {
     };
     let expected = node.estimate.map(|rows| format!("~{}", about_bytes(rows * node.row_bytes)));
     let size = cut.bytes.map(bytes).or(expected.filter(|_| node.rows.is_none()));
-    let crosses: Vec<String> = [rows, size].into_iter().flatten().collect();
+    let crosses: Vec<String> = [rows, size, cut.without()].into_iter().flatten().collect();
     match crosses.is_empty() {
         true => format!("{RULE} {} {RULE}", cut.way),
         false => format!("{RULE} {} {RULE} {} {RULE}", cut.way, crosses.join(", ")),
@@ -222,6 +224,7 @@ mod tests {
 
     use super::super::wording::Words;
     use super::*;
+    use crate::cooperative::figures::DoneElsewhere;
 
     fn node(depth: usize, device: Option<&str>, title: &str, rows: (usize, f64)) -> PlanNode {
         PlanNode {
@@ -248,6 +251,31 @@ mod tests {
         Tail { groups: vec![("Cuts", cuts)], ..Tail::default() }
     }
 
+    fn cut(way: String, bytes: Option<u64>) -> Cut {
+        Cut { way, bytes, elsewhere: DoneElsewhere::default(), is_all: true }
+    }
+
+    #[test]
+    fn what_others_took_is_not_said_of_the_device() {
+        let elsewhere = DoneElsewhere { by_host: 3, by_others: 0, of: 8, rows: 7 };
+        let own = Cut { elsewhere, ..cut("link to device nas".to_owned(), Some(0)) };
+        let scan = node(1, Some("nas"), "Scan of t", (0, 5000.0));
+        let nodes = |own: Cut| {
+            let fragment = node(0, None, "Fragment", (10, 8.0));
+            let scan =
+                PlanNode { is_partial: true, ..node(1, Some("nas"), "Scan of t", (0, 5000.0)) };
+            [PlanNode { cut: Some(own), ..fragment }, scan]
+        };
+        let took = "──── link to device nas ──── rows 3 of ~8, 0 B, without 3 of 8 morsels that";
+        let lines = plain_lines(&nodes(own.clone()), &Tail::default());
+        assert_eq!(lines[0], format!("{took} the host took ────"));
+        assert_eq!(lines[1], "Scan of t  (rows 0, expected 5000, 3.000 ms)");
+        let elsewhere = DoneElsewhere { by_host: 2, by_others: 1, ..own.elsewhere };
+        let lines = plain_lines(&nodes(Cut { elsewhere, ..own }), &Tail::default());
+        assert_eq!(lines[0], format!("{took} the host and other devices took ────"));
+        assert!(figures(&scan).ends_with("expected 5000 (5000x fewer), 3.000 ms)"));
+    }
+
     #[test]
     fn a_line_is_drawn_where_rows_cross() {
         let way = "link to device nas".to_owned();
@@ -255,7 +283,7 @@ mod tests {
             node(0, None, "Final aggregate", (7, 7.0)),
             hidden(node(1, None, "Repartition", (7, 7.0))),
             PlanNode {
-                cut: Some(Cut { way, bytes: Some(1200), is_all: true }),
+                cut: Some(cut(way, Some(1200))),
                 ..node(2, None, "Fragment", (1200, 1000.0))
             },
             node(3, Some("nas"), "Hash join", (12_000, 300.0)),
@@ -282,7 +310,7 @@ mod tests {
     #[test]
     fn without_a_run_what_is_expected_crosses() {
         let way = "in memory from device embedded".to_owned();
-        let cut = Some(Cut { way, bytes: None, is_all: true });
+        let cut = Some(cut(way, None));
         let expected = |node: PlanNode| PlanNode { rows: None, time: None, ..node };
         let nodes = [
             expected(PlanNode { cut, ..node(0, None, "Fragment", (0, 1000.0)) }),
