@@ -84,6 +84,17 @@ impl Changes {
         }
     }
 
+    /// The change, for EXPLAIN above the plan of its rows.
+    fn planned(&self) -> String {
+        match self {
+            Self::Insert(insert) => format!("Insert into {}", insert.table),
+            Self::Modify(modify) => match modify.action {
+                Action::Delete => format!("Delete from {}", modify.table),
+                Action::Update(_) => format!("Update of {}", modify.table),
+            },
+        }
+    }
+
     /// The report of a change of that many rows.
     fn done(&self, count: usize) -> String {
         let rows = if count == 1 { "row" } else { "rows" };
@@ -254,6 +265,7 @@ pub(super) async fn explain_with(
     (point, range, nested): LookUps,
 ) -> Result<Outcome> {
     let (mut target, mut change) = (None, None);
+    let changes = Changes::of(&statement);
     // A statement that changes rows has run by now, under ANALYZE.
     let query = match statement {
         Statement::Query(query) => query,
@@ -348,6 +360,11 @@ pub(super) async fn explain_with(
             return Ok(Outcome::Rows { schema, batches });
         }
     }
+    let change = changes.map(|changes| ExplainedChange {
+        what: changes.planned(),
+        fragments: Vec::new(),
+        placement: change.map(|by_rows| by_rows.placement).unwrap_or_default(),
+    });
     let view = ReadView { target, ..view.clone() };
     let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
     let settings = session.in_force();

@@ -3,6 +3,32 @@
 use crate::support::{fresh, row, rows, run};
 
 #[tokio::test]
+async fn what_is_to_be_done_stands_above_the_plan() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, v int); CREATE TABLE u (id int, v int)")
+        .await;
+    run(&mut session, "INSERT INTO t SELECT i, i FROM generate_series(1, 9) AS g (i)").await;
+    for (sql, planned, operation) in [
+        ("UPDATE t SET v = v + 1 WHERE v % 2 = 1", "Update of t", "Update"),
+        ("UPDATE t SET v = 1 FROM u WHERE u.id = t.id RETURNING t.id", "Update of t", "Update"),
+        ("DELETE FROM t WHERE v + 0 = 8", "Delete from t", "Delete"),
+        ("INSERT INTO u SELECT id, v FROM t WHERE v > 0", "Insert into u", "Insert"),
+    ] {
+        let shown = rows(&mut session, &format!("EXPLAIN {sql}")).await;
+        assert_eq!(shown[0], planned, "{sql}: {shown:?}");
+        assert!(shown[1].starts_with("  "), "{sql}: {shown:?}");
+        let names_vid = |line: &String| line.contains("Projection") && line.contains("vid");
+        assert!(!shown.iter().any(names_vid), "{sql}: {shown:?}");
+        let json = row(&mut session, &format!("EXPLAIN (FORMAT JSON) {sql}")).await;
+        let root = "[{\"Plan\":{\"Node Type\":\"ModifyTable\",";
+        assert!(json.starts_with(root), "{sql}: {json}");
+        assert!(json.contains(&format!("\"Operation\":\"{operation}\"")), "{sql}: {json}");
+    }
+    assert_eq!(row(&mut session, "SELECT count(*), sum(v) FROM t").await, "9,45");
+}
+
+#[tokio::test]
 async fn what_was_done_stands_above_the_plan() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();

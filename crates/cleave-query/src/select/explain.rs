@@ -52,7 +52,8 @@ use super::{
 use crate::cooperative::figures::{FragmentFigures, QueryFigures};
 use crate::query_engine::QueryEngine;
 
-/// Runs EXPLAIN on a query: one text column, a row a line; or one row of JSON.
+/// Runs EXPLAIN on a query: one text column, a row a line; or one row of JSON. `change` is what is done with its rows
+/// on the host, if it is not run.
 pub async fn explain(
     database: &Arc<QueryEngine>,
     settings: &Settings,
@@ -69,15 +70,19 @@ pub async fn explain(
         let Measured { nodes, tail, .. } = Measured::of(&mut running).await?;
         return shown(lines(&nodes, &tail, &planned_plans(running.planned(), plan), format)?);
     }
-    let nodes = query_nodes(&planned, false);
+    let mut nodes = query_nodes(&planned, false);
     let mut tail = Tail::of(&planned, None);
     if let Some(change) = change {
-        tail.groups.push(("Placement", change.placement));
+        nodes.iter_mut().for_each(|node| node.depth += 1);
+        nodes.insert(0, PlanNode::named(change.what));
+        if !change.placement.is_empty() {
+            tail.groups.push(("Placement", change.placement));
+        }
     }
     shown(lines(&nodes, &tail, &planned_plans(&planned, plan), format)?)
 }
 
-/// How an UPDATE or DELETE changes rows, for EXPLAIN.
+/// How an INSERT, UPDATE or DELETE changes rows, for EXPLAIN.
 #[derive(Debug)]
 pub struct ExplainedChange {
     /// The statement in few words.

@@ -349,7 +349,12 @@ fn of_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
     }
     if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
         let is_trivial = projection.expr().iter().all(|column| column.expr.is::<Column>());
-        let columns = projection.expr().iter().map(|column| {
+        // Such as the place of a row that is changed.
+        let is_told = |expr: &Arc<dyn PhysicalExpr>| {
+            expr.downcast_ref::<Column>().is_none_or(|column| !is_internal(column.name()))
+        };
+        let told = projection.expr().iter().filter(|column| is_told(&column.expr));
+        let columns = told.map(|column| {
             let (text, name) = (sql(&column.expr), column_text(&column.alias));
             let is_named = name != text && !is_internal(&column.alias) && !is_expression(&name);
             if is_named { format!("{text} AS {name}") } else { text }
