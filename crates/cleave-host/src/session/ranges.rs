@@ -43,7 +43,7 @@ use super::block::{OwnRows, Taken};
 use super::foreign_keys::Ending;
 use super::foreign_keys::act;
 use super::key_locks::leaves_keys;
-use super::lifted::{Constants, StatementCache, digits};
+use super::lifted::{Constants, StatementCache};
 use super::modify::defaults;
 use super::returning::Returning;
 use super::transaction_locks::unique_indexes;
@@ -105,7 +105,7 @@ fn lift(query: &mut ast::Query, state: &CatalogState, constants: &mut Constants)
     let sources = Sources::of(&from, state)?;
     let mut compared = Lift::new(state, constants, |expression, constants| {
         put_strings(expression, &sources, constants);
-        put_number(expression, constants);
+        constants.put_number(expression);
     });
     let mut flow: ControlFlow<()> = visit_mut(&mut select.from, &mut compared);
     if let (true, Some(condition)) = (flow.is_continue(), &mut select.selection) {
@@ -118,7 +118,7 @@ fn lift(query: &mut ast::Query, state: &CatalogState, constants: &mut Constants)
     }
     if let Some(ast::LimitClause::LimitOffset { limit, offset, .. }) = &mut query.limit_clause {
         let counts = limit.iter_mut().chain(offset.iter_mut().map(|offset| &mut offset.value));
-        counts.for_each(|count| put_number(count, constants));
+        counts.for_each(|count| constants.put_number(count));
     }
     flow.is_continue().then_some(())
 }
@@ -188,17 +188,6 @@ fn put_strings(expression: &mut ast::Expr, sources: &Sources<'_>, constants: &mu
     for string in compared {
         constants.put_string(string);
     }
-}
-
-/// Replaces a whole number, also a negative one, by a parameter.
-fn put_number(expression: &mut ast::Expr, constants: &mut Constants) {
-    if let ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } = &*expression
-        && let Some(digits) = digits(expr)
-    {
-        let text = format!("-{digits}");
-        return constants.put(expression, ColumnType::BigInt, text);
-    }
-    constants.put_number(expression);
 }
 
 fn is_comparison(operator: &ast::BinaryOperator) -> bool {

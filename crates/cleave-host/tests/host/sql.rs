@@ -296,6 +296,10 @@ async fn explain_shows_what_the_statement_does() {
     // A change of rows by key has no plan, and written-out rows are not searched for.
     let changed = explain("EXPLAIN UPDATE t SET note = 'x' WHERE id = 5").await;
     assert_eq!(changed, look_up.replace("Point", "Update by point"));
+    let changed = explain("EXPLAIN UPDATE t SET note = 'x' WHERE id = -5").await;
+    assert_eq!(changed, look_up.replace("Point", "Update by point"));
+    let changed = explain("EXPLAIN DELETE FROM t WHERE -5 = id").await;
+    assert_eq!(changed, look_up.replace("Point", "Delete by point"));
     let changed = explain("EXPLAIN DELETE FROM many WHERE kind = 1 AND id < 9").await;
     assert!(changed.starts_with("Delete by range look-up on many by index many_kind"), "{changed}");
     let plan = explain("EXPLAIN UPDATE t SET note = 'x' WHERE note = 'y'").await;
