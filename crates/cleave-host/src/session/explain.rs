@@ -446,7 +446,9 @@ async fn explain_run(
         }
     };
     let (schema, batches) = match (measuring.take(), without_plan) {
-        (Some(measured), _) => measured.within(elapsed).shown(changes.done(count), format)?,
+        (Some(measured), _) => {
+            measured.within(elapsed).shown(changes.done(count), Some(count), format)?
+        }
         (None, what) => {
             let what = what.unwrap_or_else(|| changes.done(count));
             select::explain_look_up(what, Some((count, elapsed)), format)?

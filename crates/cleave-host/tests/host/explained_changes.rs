@@ -57,6 +57,21 @@ async fn what_was_done_stands_above_the_plan() {
         let below = shown[1].starts_with("  ") && shown.iter().any(|line| line.contains("(rows "));
         assert!(!planned || below, "{sql}: {shown:?}");
     }
+    // In JSON, the root has the number.
+    for (sql, count) in [
+        ("UPDATE t SET v = v WHERE v + 0 > 0", 4),
+        ("INSERT INTO u SELECT id, v FROM t WHERE v < 0", 0),
+        ("UPDATE t SET v = 7 WHERE id = 1", 1),
+        ("SELECT v FROM t WHERE id = 1", 1),
+        ("CREATE TABLE copied AS SELECT id FROM t", 8),
+    ] {
+        let shown = row(&mut session, &format!("EXPLAIN (ANALYZE, FORMAT JSON) {sql}")).await;
+        let root = shown.split("\"Plans\":").next().unwrap_or_default();
+        let is_told = root.contains(&format!("\"Actual Rows\":{count},\"Actual Loops\":1"));
+        assert!(is_told && !root.contains("Plan Rows"), "{sql}: {shown}");
+        let is_look_up = sql.starts_with("SELECT");
+        assert!(!is_look_up || shown.contains("\"Planning Time\":0.000,"), "{sql}: {shown}");
+    }
     assert_eq!(row(&mut session, "SELECT count(*), sum(v) FROM t").await, "8,19");
     assert_eq!(row(&mut session, "SELECT count(*) FROM u").await, "5");
 }

@@ -195,15 +195,20 @@ impl Measured {
         self
     }
 
-    /// The same below what was done with its rows, which `what` describes.
+    /// The same below what was done with its rows, which `what` describes, and of so many `rows`, if it was done.
     pub fn shown(
         mut self,
         what: String,
+        rows: Option<usize>,
         format: ExplainFormat,
     ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         if !self.is_whole {
             self.nodes.iter_mut().for_each(|node| node.depth += 1);
             self.nodes.insert(0, PlanNode::named(what));
+        }
+        if let Some(node) = self.nodes.first_mut().filter(|_| format == ExplainFormat::Json) {
+            // In the text it is what says the number.
+            node.rows = rows;
         }
         shown(lines(&self.nodes, &self.tail, &self.plans, format)?)
     }
@@ -234,14 +239,20 @@ pub fn explain_look_up(
     measured: Option<(usize, Duration)>,
     format: ExplainFormat,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    let nodes = [PlanNode::named(what)];
+    let mut node = PlanNode::named(what);
+    if let Some((rows, elapsed)) = measured.filter(|_| format == ExplainFormat::Json) {
+        // The text has both below.
+        (node.rows, node.time) = (Some(rows), Some(elapsed));
+    }
+    let nodes = [node];
     let lines = measured.map(|(rows, elapsed)| {
         let line = |name: &str, value: String| (name.to_owned(), value);
         vec![line("rows", rows.to_string()), line("execution time", time(elapsed))]
     });
     let groups = vec![("Measured", lines.unwrap_or_default())];
-    let execution = measured.map(|(_, elapsed)| elapsed);
-    let tail = Tail { groups, execution, ..Tail::default() };
+    let (planning, execution) =
+        (measured.map(|_| Duration::ZERO), measured.map(|(_, elapsed)| elapsed));
+    let tail = Tail { groups, planning, execution, ..Tail::default() };
     shown(match format {
         ExplainFormat::Text => plain_lines(&nodes, &tail),
         ExplainFormat::Verbose => verbose_lines(&nodes, &tail),

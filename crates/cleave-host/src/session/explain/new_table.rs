@@ -132,7 +132,7 @@ pub(super) async fn explain(
         Some(fragments) => insert_fragment::shown_of_new(&new.what(), &fragments)?.shown(format)?,
         None => {
             let planned = Measured::unrun(&session.database, &settings, asked);
-            Box::pin(planned).await?.shown(new.what(), format)?
+            Box::pin(planned).await?.shown(new.what(), None, format)?
         }
     };
     Ok(Outcome::Rows { schema, batches })
@@ -167,7 +167,7 @@ async fn run(
         None => format!("{}: no rows yet", new.what()),
     };
     let (schema, batches) = match measuring.take() {
-        Some(measured) => measured.within(elapsed).shown(what, format)?,
+        Some(measured) => measured.within(elapsed).shown(what, count, format)?,
         None => select::explain_look_up(what, Some((count.unwrap_or(0), elapsed)), format)?,
     };
     Ok(Outcome::Rows { schema, batches })

@@ -87,7 +87,11 @@ struct Object {
 
 fn object(branch: &Branch, nodes: &[PlanNode], relation: Option<&str>) -> Object {
     let Some(node) = nodes.get(branch.place) else { return Object::default() };
-    let is_root = |below: &Branch| nodes.get(below.place).is_some_and(|node| node.depth == 0);
+    // Below a change, its query is no root.
+    let is_root = |below: &Branch| {
+        let node = nodes.get(below.place);
+        node.is_some_and(|node| node.depth == 0 || node.words.node_type == "CTE")
+    };
     let below = branch.below.iter().enumerate().map(|(place, below)| {
         let relation = match (place, node.words.node_type.as_str()) {
             _ if is_root(below) => "InitPlan",
@@ -116,10 +120,9 @@ fn object(branch: &Branch, nodes: &[PlanNode], relation: Option<&str>) -> Object
         };
         format!("\"{key}\":{value}")
     }));
-    fields.push(format!(
-        "\"Startup Cost\":0.00,\"Total Cost\":{cost:.2},\"Plan Rows\":{rows:.0},\"Plan Width\":{:.0}",
-        node.row_bytes
-    ));
+    fields.push(format!("\"Startup Cost\":0.00,\"Total Cost\":{cost:.2}"));
+    fields.extend(node.estimate.map(|rows| format!("\"Plan Rows\":{rows:.0}")));
+    fields.push(format!("\"Plan Width\":{:.0}", node.row_bytes));
     if let Some(rows) = node.rows {
         fields.push(format!(
             "\"Actual Startup Time\":0.000,\"Actual Total Time\":{:.3},\"Actual Rows\":{rows},\"Actual Loops\":1",

@@ -55,7 +55,9 @@ function node(plan, above) {
     expected: pick(plan, "Plan Rows"),
     time: whole === undefined ? undefined : Math.max(0, Number(whole) - below),
     spilled: pick(plan, "Spilled Bytes"),
-    cut: [pick(plan, "Cut"), pick(plan, "Cut Bytes")],
+    // Its figures are those of devices of which others took work.
+    isPartial: pick(plan, "Is Partial") === true,
+    cut: [pick(plan, "Cut"), pick(plan, "Cut Bytes"), pick(plan, "Cut Rows"), pick(plan, "Cut Without")],
     inputs: inputs.map((input) => node(input, on)),
   };
 }
@@ -72,7 +74,7 @@ function figures(of) {
   const said = [];
   if (of.rows !== undefined) said.push(`rows ${count(of.rows)}`);
   if (of.expected !== undefined) {
-    const by = of.rows === undefined ? "" : off(of.rows, of.expected);
+    const by = of.rows === undefined || of.isPartial ? "" : off(of.rows, of.expected);
     said.push(`expected ${count(Math.round(of.expected))}${by}`);
   }
   if (of.time !== undefined) said.push(milliseconds(of.time));
@@ -82,13 +84,14 @@ function figures(of) {
 
 /** What crosses the link between two nodes. A node's cut is the one below it: that of `input` is another one. */
 function crossing(at, input) {
-  const { cut, rows: actual, expected: planned } = at.of;
-  const [way, size] = cut;
+  const { cut, expected: planned } = at.of;
+  const [way, size, crossed, without] = cut;
+  const actual = crossed === undefined ? at.of.rows : crossed;
   if (!way) return shortened(`rows from ${input.of.on === "host" ? "the host" : input.of.on}`, 48);
   const expected = planned === undefined ? undefined : `~${count(Math.round(planned))}`;
   const rows = actual === undefined ? expected : [count(actual), expected].filter(Boolean).join(" of ");
-  const said = [way, rows && `rows ${rows}`, size && bytes(size)];
-  return shortened(said.filter(Boolean).join(", "), 48);
+  const said = [way, rows && `rows ${rows}`, size && bytes(size), without];
+  return shortened(said.filter(Boolean).join(", "), without ? 100 : 48);
 }
 
 /** Gives each node its place: leaves side by side, a parent above the middle of its inputs. */
