@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use cleave_catalog::identifiers::{quoted, shown_name};
 use cleave_sql::dialect::type_name;
+use datafusion::arrow::array::{Array as _, ArrayRef};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::common::ScalarValue;
@@ -20,6 +21,9 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr};
 
 use super::calls::Call;
+
+/// Behind the place of a result's column whose name is put on it at the end.
+const NAMED_LATER: &str = ", named later";
 
 /// Values of a list that are shown.
 const VALUES_MAX: usize = 5;
@@ -121,6 +125,10 @@ fn elided(shown: Vec<String>, count: usize, between: &str) -> String {
 /// The name of a column as a person knows it. DataFusion names one that is computed by its expression.
 pub(super) fn column_text(name: &str) -> String {
     let name = shown_name(name);
+    let place = name.strip_suffix(NAMED_LATER).and_then(|text| text.strip_prefix("column "));
+    if let Some(place) = place.and_then(|place| place.parse::<usize>().ok()) {
+        return format!("column {} of the result", place.saturating_add(1));
+    }
     let is_word = |name: &str| {
         !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || letter == '_')
     };
@@ -132,7 +140,7 @@ pub(super) fn column_text(name: &str) -> String {
 
 /// Whether a name is one that no user has given.
 pub(super) fn is_internal(name: &str) -> bool {
-    name.starts_with('\u{1}') || name.starts_with("__") || name.ends_with(", named later")
+    name.starts_with('\u{1}') || name.starts_with("__") || name.ends_with(NAMED_LATER)
 }
 
 /// `text` of DataFusion's without the ordinals of columns.
@@ -375,6 +383,10 @@ fn cast_text(inner: Written, to: &str) -> Written {
 }
 
 fn literal(value: &ScalarValue) -> Written {
+    literal_within(value, 0)
+}
+
+fn literal_within(value: &ScalarValue, depth: usize) -> Written {
     if value.is_null() {
         return Written::whole("NULL".to_owned());
     }
@@ -382,7 +394,10 @@ fn literal(value: &ScalarValue) -> Written {
         ScalarValue::Utf8(Some(text))
         | ScalarValue::LargeUtf8(Some(text))
         | ScalarValue::Utf8View(Some(text)) => string(text),
-        ScalarValue::Dictionary(_, value) => return literal(value),
+        ScalarValue::Dictionary(_, value) => return literal_within(value, depth),
+        ScalarValue::List(list) => array_text(&list.value(0), depth),
+        ScalarValue::LargeList(list) => array_text(&list.value(0), depth),
+        ScalarValue::FixedSizeList(list) => array_text(&list.value(0), depth),
         ScalarValue::Binary(Some(bytes)) | ScalarValue::LargeBinary(Some(bytes)) => {
             let digits = bytes.iter().take(LITERAL_CHARACTERS_MAX / 2);
             let digits: String = digits.map(|byte| format!("{byte:02x}")).collect();
@@ -395,7 +410,6 @@ fn literal(value: &ScalarValue) -> Written {
             match other.data_type() {
                 DataType::Boolean => text,
                 number if number.is_numeric() => text,
-                list if list.is_nested() => format!("ARRAY{text}"),
                 _ => format!("'{text}'"),
             }
         }
@@ -404,6 +418,19 @@ fn literal(value: &ScalarValue) -> Written {
         true => Written { text, precedence: SIGN },
         false => Written::whole(text),
     }
+}
+
+/// A list of these items, as an array constructor.
+fn array_text(items: &ArrayRef, depth: usize) -> String {
+    if depth > DEPTH_MAX {
+        return "…".to_owned();
+    }
+    let item = |place: usize| match ScalarValue::try_from_array(items, place) {
+        Ok(item) => literal_within(&item, depth + 1).text,
+        Err(_) => "…".to_owned(),
+    };
+    let shown = (0..items.len().min(VALUES_MAX)).map(item);
+    format!("ARRAY[{}]", elided(shown.collect(), items.len(), ", "))
 }
 
 /// A string literal, without control characters.
@@ -479,6 +506,10 @@ mod tests {
         let cast: Arc<dyn PhysicalExpr> =
             Arc::new(CastExpr::new(column("a"), DataType::Int64, None));
         assert_eq!(sql(&binary(cast, Operator::Lt, lit(2.5_f64))), "a::bigint < 2.5");
+        let texts = |items: &[&str]| {
+            let items: Vec<_> = items.iter().map(|item| ScalarValue::from(*item)).collect();
+            ScalarValue::List(ScalarValue::new_list_nullable(&items, &DataType::Utf8))
+        };
         let of = |value: ScalarValue| -> Arc<dyn PhysicalExpr> { Arc::new(Literal::new(value)) };
         for (value, expected) in [
             (ScalarValue::Utf8(None), "NULL"),
@@ -487,6 +518,8 @@ mod tests {
             (ScalarValue::Date32(Some(19_723)), "'2024-01-01'"),
             (ScalarValue::Decimal128(Some(12_345), 38, 2), "123.45"),
             (ScalarValue::Binary(Some(vec![1, 255])), "'\\x01ff'"),
+            (texts(&["a", "it's"]), "ARRAY['a', 'it''s']"),
+            (texts(&["a"; 7]), "ARRAY['a', 'a', 'a', 'a', 'a', … and 2 more]"),
         ] {
             assert_eq!(sql(&of(value)), expected);
         }
@@ -543,6 +576,7 @@ mod tests {
             ("\u{1}vid", "vid"),
             ("a⟨2⟩", "a"),
             ("Year", "\"Year\""),
+            ("column 0, named later", "column 1 of the result"),
             ("MyInt64(1)", "MyInt64(1)"),
             ("CAST(f.id AS Int64)", "f.id::bigint"),
             (

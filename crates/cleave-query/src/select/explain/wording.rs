@@ -350,10 +350,13 @@ fn of_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<Words> {
     if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
         let is_trivial = projection.expr().iter().all(|column| column.expr.is::<Column>());
         // Such as the place of a row that is changed.
-        let is_told = |expr: &Arc<dyn PhysicalExpr>| {
-            expr.downcast_ref::<Column>().is_none_or(|column| !is_internal(column.name()))
+        let is_hidden = |expr: &Arc<dyn PhysicalExpr>| {
+            expr.downcast_ref::<Column>().is_some_and(|column| is_internal(column.name()))
         };
-        let told = projection.expr().iter().filter(|column| is_told(&column.expr));
+        let told = projection
+            .expr()
+            .iter()
+            .filter(|column| !(is_internal(&column.alias) && is_hidden(&column.expr)));
         let columns = told.map(|column| {
             let (text, name) = (sql(&column.expr), column_text(&column.alias));
             let is_named = name != text && !is_internal(&column.alias) && !is_expression(&name);
