@@ -56,6 +56,8 @@ async fn what_was_done_stands_above_the_plan() {
         assert!(shown.iter().any(|line| line.contains("execution time")), "{sql}: {shown:?}");
         let below = shown[1].starts_with("  ") && shown.iter().any(|line| line.contains("(rows "));
         assert!(!planned || below, "{sql}: {shown:?}");
+        let is_told = shown.iter().any(|line| line.starts_with("  writing rows: "));
+        assert_eq!(is_told, planned, "{sql}: {shown:?}");
     }
     // In JSON, the root has the number.
     for (sql, count) in [

@@ -253,6 +253,8 @@ impl FigureLog {
 pub struct QueryFigures {
     /// From the first poll to the last row, planning not included.
     pub elapsed: Duration,
+    /// Of that, the time to begin and in which rows were asked for. The rest is that of their reader.
+    pub asked: Duration,
     /// Time to bind, order and split the statement.
     pub planning: Duration,
     /// Rows of the result.

@@ -119,7 +119,7 @@ impl ExplainedChange {
         groups.extend(fragments.iter().map(|own| ("Fragment", figures::fragment_lines(own))));
         let tail = Tail { groups, ..Tail::default() };
         let plans = self.fragments.into_iter().map(|(plan, _)| plan).collect();
-        Measured { nodes, tail, plans, is_whole: true }
+        Measured { nodes, tail, plans, is_whole: true, spent: None }
     }
 }
 
@@ -170,6 +170,8 @@ pub struct Measured {
     plans: Vec<Arc<dyn ExecutionPlan>>,
     /// Whether the first node is the statement, and not its query.
     is_whole: bool,
+    /// Where the time of its query went.
+    spent: Option<Spent>,
 }
 
 impl Measured {
@@ -180,13 +182,28 @@ impl Measured {
         let spent = Spent::of(&nodes, &figures);
         let tail = Tail::of(running.planned(), Some((&figures, spent)));
         let plans = planned_plans(running.planned(), Arc::clone(running.plan()));
-        Ok(Self { nodes, tail, plans, is_whole: false })
+        Ok(Self { nodes, tail, plans, is_whole: false, spent: Some(spent) })
     }
 
-    /// The same of a statement that took so long, if it is one, and not its query alone.
+    /// The same of a statement that took so long, of which it has all, or the query.
     #[must_use]
     pub fn within(mut self, elapsed: Duration) -> Self {
+        self.spent = self.spent.map(|spent| spent.with_writing(elapsed));
+        if let Some(spent) = self.spent {
+            self.tail.execution = Some(spent.execution);
+            for (title, lines) in &mut self.tail.groups {
+                match *title {
+                    "Where the time went" => *lines = spent.lines(),
+                    "Measured" => {
+                        let line = lines.iter_mut().find(|(name, _)| name == "execution time");
+                        line.into_iter().for_each(|(_, text)| *text = time(spent.execution));
+                    }
+                    _ => {}
+                }
+            }
+        }
         if self.is_whole {
+            self.nodes.iter_mut().take(1).for_each(|node| node.time = Some(elapsed));
             self.tail.execution = Some(elapsed);
             let line = ("execution time".to_owned(), time(elapsed));
             let measured = self.tail.groups.iter_mut().find(|(title, _)| *title == "Measured");
@@ -204,7 +221,8 @@ impl Measured {
     ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         if !self.is_whole {
             self.nodes.iter_mut().for_each(|node| node.depth += 1);
-            self.nodes.insert(0, PlanNode::named(what));
+            let time = self.spent.and_then(|spent| spent.writing);
+            self.nodes.insert(0, PlanNode { time, ..PlanNode::named(what) });
         }
         if let Some(node) = self.nodes.first_mut().filter(|_| format == ExplainFormat::Json) {
             // In the text it is what says the number.
@@ -455,7 +473,9 @@ fn bytes(count: u64) -> String {
     about_bytes(count as f64)
 }
 
-fn about_bytes(count: f64) -> String {
+/// An estimate of bytes, as EXPLAIN writes it.
+#[must_use]
+pub fn about_bytes(count: f64) -> String {
     if count < 10_000.0 {
         format!("{count:.0} B")
     } else if count < 10_000_000.0 {

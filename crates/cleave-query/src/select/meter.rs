@@ -22,6 +22,8 @@ pub(super) struct Meter {
     traffic_sent: u64,
     pool: PoolStatus,
     pub(super) media_bytes: Option<u64>,
+    /// Time for the query to begin, and then in which rows were asked for.
+    pub(super) asked: Duration,
 }
 
 impl Meter {
@@ -41,7 +43,13 @@ impl Meter {
                 .map(|context| context.database().buffer_pool().status())
                 .unwrap_or_default(),
             media_bytes,
+            asked: Duration::ZERO,
         })
+    }
+
+    /// All until now was for the query alone: its stages have run, and no row was asked for.
+    pub(super) fn begun(&mut self) {
+        self.asked = self.stopwatch.elapsed();
     }
 
     /// The totals that need no request to a device.
@@ -69,6 +77,7 @@ impl Meter {
         let pool = context.database().buffer_pool().status().since(&self.pool);
         QueryFigures {
             elapsed,
+            asked: self.asked,
             planning: query.planning,
             rows,
             media_bytes: fragment_media,

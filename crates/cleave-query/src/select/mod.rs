@@ -91,7 +91,9 @@ mod with_scan_exec;
 pub use batch::{LoggedQuery, has_effects, least_memory};
 pub use deferred::DeferredQuery;
 pub use describe::{Described, all_known, describe, describe_over};
-pub use explain::{ExplainedChange, Measured, explain, explain_look_up, explained_columns};
+pub use explain::{
+    ExplainedChange, Measured, about_bytes, explain, explain_look_up, explained_columns,
+};
 pub use index_choice::IndexChoice;
 pub use order_and_split::{ComparedOrders, PricedOrder};
 pub use over_rows::{described_over_rows, over_rows, over_tables, target_catalog};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use cleave_catalog::activity::Act;
 use cleave_catalog::error::{Error, Result};
 use cleave_fragment::{OwnThreads, RepeatedStates, Start, StopOnDrop, loops, stoppable_joins};
+use cleave_media::clock::Stopwatch;
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result as EngineResult;
@@ -51,7 +52,7 @@ pub struct RunningQuery {
 impl PlannedQuery {
     /// Starts the query. With `measure_media` the devices are asked for their totals before and after.
     pub async fn run(mut self, measure_media: bool) -> Result<RunningQuery> {
-        let meter = Meter::start(&self.contexts(), measure_media).await?;
+        let mut meter = Meter::start(&self.contexts(), measure_media).await?;
         if let Some(staging) = self.staging.take() {
             self = Box::pin(staging.run(self)).await?;
         }
@@ -88,6 +89,7 @@ impl PlannedQuery {
         let (row_count, record) = (0, None);
         let listed = self.listed();
         let query = self;
+        meter.begun();
         Ok(RunningQuery { query, stream, stops, schema, meter, row_count, record, passing, listed })
     }
 
@@ -121,13 +123,20 @@ impl RunningQuery {
 
     /// The next rows, `None` after the last.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let stopwatch = Stopwatch::start();
+        let rows = self.next_rows().await;
+        self.meter.asked += stopwatch.elapsed();
+        rows
+    }
+
+    async fn next_rows(&mut self) -> Result<Option<RecordBatch>> {
         let memory = Arc::clone(self.query.context.memory());
         let batch = match memory.over(self.stream.next()).await {
             Some(Ok(batch)) => batch,
             Some(Err(error)) => {
                 let error = Error::from(error);
                 if self.begins_again(&error).await? {
-                    return Box::pin(self.next()).await;
+                    return Box::pin(self.next_rows()).await;
                 }
                 self.enter(QueryEnd::Failed(error.sqlstate().to_owned()));
                 return Err(error);

@@ -6,11 +6,11 @@
 
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::Result;
-use cleave_catalog::settings::{UpdateLocking, UpdatePlacement, bytes_text};
+use cleave_catalog::settings::{UpdateLocking, UpdatePlacement};
 use cleave_fragment::link::AttachMode;
 use cleave_query::cooperative::changing::ChangingQuery;
 use cleave_query::cooperative::update_cost::UpdateCost;
-use cleave_query::select::{ExplainedChange, ReadView};
+use cleave_query::select::{ExplainedChange, ReadView, about_bytes};
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::modify::{Action, Modify};
 
@@ -115,14 +115,13 @@ impl Placement {
     pub(in crate::session) fn ways(&self, what: &str, locks: &str) -> Vec<(String, String)> {
         let taken = self.way();
         let mark = |way: Way| if way == taken { "; chosen" } else { "" };
-        let bytes = |count: f64| bytes_text(whole(count));
         let cost = &self.cost;
-        let pages = format!("{what} {:.0} pages with {}", cost.pages, bytes(cost.page_bytes));
+        let pages = format!("{what} {:.0} pages with {}", cost.pages, about_bytes(cost.page_bytes));
         let by_rows = format!(
             "{:.1} ms beside finding {:.0} rows, {} over the link{}",
             cost.by_rows_s * 1e3,
             self.rows,
-            bytes(cost.link_bytes),
+            about_bytes(cost.link_bytes),
             mark(Way::Rows)
         );
         let mut lines = vec![("host, by rows".to_owned(), by_rows)];
@@ -130,7 +129,7 @@ impl Placement {
             let by_keys = format!(
                 "{:.1} ms beside finding them, {} sent, {pages}{}",
                 cost.by_keys_s * 1e3,
-                bytes(cost.sent_bytes),
+                about_bytes(cost.sent_bytes),
                 mark(Way::Keys)
             );
             lines.push(("host finds, device by pages".to_owned(), by_keys));
@@ -283,11 +282,6 @@ pub(super) fn shown(
     };
     let what = format!("{verb} of {} by fragments", table.schema.name);
     Ok(ExplainedChange { what, fragments, placement: placement.lines(locking) })
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
-fn whole(count: f64) -> u64 {
-    count as u64
 }
 
 /// The figures of a run, for EXPLAIN ANALYZE.

@@ -21,6 +21,6 @@ impl Measured {
         let planned = plan_shown(database, settings, asked).await?;
         let (nodes, tail) = (query_nodes(&planned, false), Tail::of(&planned, None));
         let plans = planned_plans(&planned, Arc::clone(&planned.cuts.plan));
-        Ok(Self { nodes, tail, plans, is_whole: false })
+        Ok(Self { nodes, tail, plans, is_whole: false, spent: None })
     }
 }
