@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 
 use cleave_catalog::error::{Error, Fault, NameKind};
+use cleave_catalog::suggest::nearest;
 use cleave_sql::statement::names::{fold, position_of};
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{self, Expr, Spanned, Visitor};
@@ -89,11 +90,20 @@ fn in_own_words(error: Error) -> Error {
         _ => return error,
     };
     if let Some(name) = between(message, "Invalid function '", "'") {
+        if FILE_FUNCTIONS.contains(&name) {
+            return Error::Invalid {
+                message: format!("function {name}(…) gives a table: it stands in FROM"),
+                fault: Fault::UndefinedFunction,
+                position: None,
+            };
+        }
+        // DataFusion suggests the nearest function, however far it is.
+        let suggested = between(message, "Did you mean '", "'");
         return Error::UnknownName {
             kind: NameKind::Function,
             name: name.to_owned(),
             of: None,
-            suggestion: between(message, "Did you mean '", "'").map(str::to_owned),
+            suggestion: nearest(name, suggested),
             position: None,
         };
     }
@@ -168,6 +178,9 @@ fn type_name(engine: &str) -> &str {
         other => other,
     }
 }
+
+/// Functions that read files.
+const FILE_FUNCTIONS: [&str; 2] = ["read_csv", "read_parquet"];
 
 /// DataFusion's message for a condition that is not boolean.
 const NOT_BOOLEAN: &str = "non-boolean predicate";
