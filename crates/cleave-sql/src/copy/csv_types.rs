@@ -4,7 +4,8 @@
 //!    the same number of fields, and into the most.
 //! 2. If it is not given whether the first record names the columns, it does if it could be no row: one of its fields
 //!    is no value of the type that the rows below have there, or all columns are text, and its fields look like names
-//!    and do not come again.
+//!    and do not come again. Empty fields say nothing. Beside text there may be one other column, the first, if its name
+//!    is empty and no value comes twice: data frames are written with such keys of their rows.
 //! 3. Each value of the sample rules types out. A column has the first that is left of boolean, bigint, double
 //!    precision, date, timestamp and timestamp with time zone, or else is text. Dates are those that begin with their
 //!    year. Numbers with zeros before them are text, and so are whole numbers beyond bigint: they are codes, which
@@ -568,26 +569,34 @@ fn is_header(
     below: &[Candidates],
     options: &CsvOptions,
 ) -> bool {
-    let Some(values) = first.iter().map(Option::as_deref).collect::<Option<Vec<&str>>>() else {
-        return false;
-    };
+    let cells =
+        || first.iter().zip(0_usize..).filter_map(|(cell, place)| Some((place, cell.as_deref()?)));
+    let named = || cells().filter(|(_, value)| !value.is_empty());
     let mut sql = String::new();
-    let mut types = values.iter().zip(below).map(|(value, below)| (value, below.column_type()));
-    if types.any(|(value, own)| own != ColumnType::Text && !is_of(&own, value, options, &mut sql)) {
+    let type_at = |place: usize| below.get(place).map_or(ColumnType::Text, |own| own.column_type());
+    let has_other_types = cells().any(|(place, value)| {
+        let own = type_at(place);
+        own != ColumnType::Text && !is_of(&own, value, options, &mut sql)
+    });
+    if has_other_types {
         return true;
     }
-    let is_word =
-        |value: &&str| value.starts_with(|sign: char| sign.is_alphabetic() || sign == '_');
-    let comes_again = |place: usize, value: &str| {
-        let mut others = rows.iter().skip(1).filter_map(|row| row.get(place)?.as_deref());
-        others.any(|other| other == value)
+    let is_word = |value: &str| value.starts_with(|sign: char| sign.is_alphabetic() || sign == '_');
+    let values_at = |place: usize| rows.iter().skip(1).map(move |row| row.get(place)?.as_deref());
+    // The keys of rows, as data frames are written: each is there once, and their column has no name.
+    let is_index = |place: usize| {
+        let mut seen = BTreeSet::new();
+        let is_unnamed = place == 0 && !named().any(|(own, _)| own == place);
+        is_unnamed && values_at(place).all(|value| value.is_some_and(|value| seen.insert(value)))
     };
-    let are_text = below.iter().all(|own| own.column_type() == ColumnType::Text);
-    let are_different = values.iter().collect::<BTreeSet<_>>().len() == values.len();
+    let are_text =
+        (0..below.len()).all(|place| type_at(place) == ColumnType::Text || is_index(place));
+    let names: BTreeSet<&str> = named().map(|(_, value)| value).collect();
     are_text
-        && are_different
-        && values.iter().all(is_word)
-        && !values.iter().enumerate().any(|(place, value)| comes_again(place, value))
+        && !names.is_empty()
+        && names.len() == named().count()
+        && names.iter().all(|value| is_word(value))
+        && !named().any(|(place, value)| values_at(place).any(|other| other == Some(value)))
 }
 
 /// The names of `count` columns, from a header if there is one: each once.
@@ -660,6 +669,12 @@ mod tests {
             (&["", "a\n1\n"], "", &["a bigint"]),
             (&["a,a,\n1,2,3\n"], ", header => true", &["a bigint", "a_1 bigint", "column3 bigint"]),
             (&["x,y\nx,z\n"], "", &["column1 text", "column2 text"]),
+            // As data frames and spreadsheets write them.
+            (&[",a,b\n0,1,x\n1,2,y\n"], "", &["column1 bigint", "a bigint", "b text"]),
+            (&[",a,b\n7,x,x\n3,y,x\n"], "", &["column1 bigint", "a text", "b text"]),
+            (&["a,b,\n1,2,\n"], "", &["a bigint", "b bigint", "column3 text"]),
+            (&[",a\n1,x\n1,y\n"], "", &["column1 bigint", "column2 text"]),
+            (&[",\n1,2\n"], "", &["column1 bigint", "column2 bigint"]),
             (&["a,b\n1,2\n"], ", types => 'b numeric(5, 2)'", &["a bigint", "b numeric(5,2)"]),
             (&["1,2\n"], ", columns => 'p int, q text'", &["p integer", "q text"]),
             (&["a\n1\n"], ", all_varchar => true", &["a text"]),
