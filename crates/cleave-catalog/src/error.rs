@@ -442,7 +442,7 @@ pub enum InputFault {
     #[error("null value violates not-null constraint")]
     NotNull,
     /// A record that ends before the last column.
-    #[error("missing data for this column: the record has {found} columns, expected {expected}")]
+    #[error("missing data: the record has {found} of {expected} columns")]
     MissingColumn {
         /// Columns found.
         found: usize,
@@ -452,6 +452,15 @@ pub enum InputFault {
     /// A record that goes on after the last column.
     #[error("extra data after last expected column, of {expected}")]
     ExtraColumn {
+        /// Columns expected.
+        expected: usize,
+    },
+    /// The same of one of the first records: those above it may be a title.
+    #[error(
+        "extra data after last expected column, of {expected}: the first record has fewer columns; skip => n passes \
+            over lines before the header"
+    )]
+    ExtraBelowFirst {
         /// Columns expected.
         expected: usize,
     },

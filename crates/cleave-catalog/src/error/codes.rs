@@ -112,6 +112,7 @@ impl InputFault {
             Self::NotNull => "23502",
             Self::MissingColumn { .. }
             | Self::ExtraColumn { .. }
+            | Self::ExtraBelowFirst { .. }
             | Self::OpenQuote
             | Self::Header { .. } => "22P04",
             Self::RecordTooLong { .. } => "54000",

@@ -573,13 +573,34 @@ async fn a_large_file_is_read_in_its_order_and_its_first_fault_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn blank_lines_are_no_rows_of_several_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let two = quoted(folder.path(), "two.csv");
+    std::fs::write(folder.path().join("two.csv"), "\r\n\na,b\r\n1,2\r\n\r\n3,x\n\n").unwrap();
+    assert_eq!(rows(&mut session, &format!("SELECT * FROM {two}")).await, ["1,2", "3,x"]);
+    let typed = format!("SELECT * FROM read_csv({two}, types => 'b int')");
+    let error = refused(&mut session, &typed).await.to_string();
+    assert!(error.contains("two.csv, line 6, column 2 (\"b\")"), "{error}");
+    std::fs::write(folder.path().join("one.csv"), "a\n1\n\n2\n").unwrap();
+    let one = quoted(folder.path(), "one.csv");
+    assert_eq!(rows(&mut session, &format!("SELECT * FROM {one}")).await, ["1", "NULL", "2"]);
+    // COPY reads as PostgreSQL does.
+    run(&mut session, "CREATE TABLE t (a int, b text)").await;
+    let error = refused(&mut session, &format!("COPY t FROM {two} (HEADER)")).await.to_string();
+    assert!(error.contains("missing data"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_read_is_refused_with_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let (_directory, database) = fresh().await;
     let mut session = database.session();
-    let written: [(&str, &[u8]); 7] = [
+    let written: [(&str, &[u8]); 8] = [
         ("text.parquet", b"id\n1\n"),
         ("ragged.csv", b"a,b\n1,2\n3\n"),
+        ("titled.csv", b"Films of 2024\na,b\n1,2\n"),
         ("open.csv", b"a\n\"1\n2\n"),
         ("binary.csv", b"a\n\xff\xfe\n"),
         ("empty.csv", b""),
@@ -598,6 +619,11 @@ async fn what_cannot_be_read_is_refused_with_its_reason() {
         ("text.parquet", "22P04", "the file is not a Parquet file, or is damaged"),
         ("t.csv", "22P04", "it is a Parquet file, which read_parquet reads"),
         ("ragged.csv", "22P04", "ragged.csv, line 3: missing data"),
+        (
+            "titled.csv",
+            "22P04",
+            "titled.csv, line 2: extra data after last expected column, of 1: ",
+        ),
         ("open.csv", "22P04", "unterminated quoted field"),
         ("binary.csv", "22021", "a record that is no text"),
         ("empty.csv", "22P04", "the file is empty"),

@@ -207,6 +207,9 @@ impl ChunkParser {
                 builders = self.builders(left.min(row_count_max));
             }
             let record = without_break(text.get(start..end).unwrap_or_default());
+            if record.is_empty() && self.options.skips_blanks {
+                continue;
+            }
             let read = if chunk.has_header && index == 0 {
                 self.header(record, &mut scratch)
             } else {

@@ -4,12 +4,16 @@
 //!    the same number of fields, and into the most.
 //! 2. If it is not given whether the first record names the columns, it does if it could be no row: one of its fields
 //!    is no value of the type that the rows below have there, or all columns are text, and its fields look like names
-//!    and do not come again. Empty fields say nothing. Beside text there may be one other column, the first, if its name
-//!    is empty and no value comes twice: data frames are written with such keys of their rows.
+//!    and do not come again. Some of its fields may be empty: in the first case if no other field is a value of such a
+//!    type, in the second over columns without values, and over the first column if no value comes twice there, of
+//!    whatever type: data frames are written with such keys of their rows.
 //! 3. Each value of the sample rules types out. A column has the first that is left of boolean, bigint, double
 //!    precision, date, timestamp and timestamp with time zone, or else is text. Dates are those that begin with their
 //!    year. Numbers with zeros before them are text, and so are whole numbers beyond bigint: they are codes, which
 //!    would not come back as they were.
+//!
+//! Blank lines are no records if there are several columns: spreadsheets and people leave them. In a file of one column
+//! they are its NULLs.
 //!
 //! A value further down that is not of the type found is an error, which says so ([`CsvTypes::explained`]). So is a
 //! file whose header has other names ([`CsvTypes::check_header`]). [`by_name`] finds the columns of files that have
@@ -157,8 +161,8 @@ impl CsvTypes {
                 if count == wanted {
                     break 'records;
                 }
-                count += 1;
                 let record = head.text(line, bytes)?;
+                count += u64::from(!record.is_empty());
                 match found.as_mut().filter(|_| is_decided) {
                     Some((types, candidates)) => types.see(&head, (line, record), candidates)?,
                     None => head.push(line, record),
@@ -199,6 +203,10 @@ impl CsvTypes {
         if !call.has_delimiter {
             options.delimiter = head.delimiter(&options);
         }
+        options.skips_blanks = match call.columns.len() {
+            0 => head.written().next().is_some_and(|record| field_count(record, &options) > 1),
+            given => given > 1,
+        };
         let rows = head.rows(&options)?;
         let first = rows.first().map(Vec::as_slice).unwrap_or_default();
         if first.is_empty() && call.columns.is_empty() {
@@ -318,6 +326,9 @@ impl CsvTypes {
         (line, record): (u64, &str),
         candidates: &mut [Candidates],
     ) -> Result<()> {
+        if record.is_empty() && self.options.skips_blanks {
+            return Ok(());
+        }
         let (mut scratch, mut sql) = (String::new(), String::new());
         let cut = Fields(&self.options).each(record, &mut scratch, |place, field| {
             let is_null = field.is_null_text && !field.quoted;
@@ -402,6 +413,11 @@ impl Head {
         Error::Input { place: Box::new(place), fault: Box::new(fault) }
     }
 
+    /// The records that are no blank lines.
+    fn written(&self) -> impl Iterator<Item = &str> {
+        self.records.iter().map(|(_, record)| record.as_str()).filter(|record| !record.is_empty())
+    }
+
     /// The delimiter of the records.
     fn delimiter(&self, options: &CsvOptions) -> u8 {
         // One that is nothing else yet.
@@ -415,11 +431,8 @@ impl Head {
         let mut best = (1, delimiters.first().copied().unwrap_or(options.delimiter));
         for delimiter in delimiters {
             let options = CsvOptions { delimiter, ..options.clone() };
-            let first = self.records.iter().take(DELIMITED_RECORDS);
-            let mut counts = first.map(|(_, record)| {
-                let counted = Fields(&options).each(record, &mut String::new(), |_, _| Ok(()));
-                counted.unwrap_or(0)
-            });
+            let first = self.written().take(DELIMITED_RECORDS);
+            let mut counts = first.map(|record| field_count(record, &options));
             let Some(count) = counts.next() else { continue };
             if count > best.0 && counts.all(|other| other == count) {
                 best = (count, delimiter);
@@ -436,6 +449,9 @@ impl Head {
         let mut rows: Vec<Vec<Cell>> = Vec::with_capacity(self.records.len());
         let mut scratch = String::new();
         for (line, record) in &self.records {
+            if record.is_empty() && options.skips_blanks {
+                continue;
+            }
             let mut row = Vec::new();
             let cut = Fields(options).each(record, &mut scratch, |index, field| {
                 if index == COLUMN_COUNT_MAX {
@@ -447,13 +463,23 @@ impl Head {
                 Ok(())
             });
             let expected = rows.first().map_or(row.len(), Vec::len);
+            // Perhaps a title is above the header.
+            let is_below_title = expected == 1 || rows.len() == 1;
             match counted(cut, expected) {
+                Some(InputFault::ExtraColumn { expected }) if is_below_title => {
+                    return Err(self.fault(*line, InputFault::ExtraBelowFirst { expected }));
+                }
                 Some(fault) => return Err(self.fault(*line, fault)),
                 None => rows.push(row),
             }
         }
         Ok(rows)
     }
+}
+
+/// Fields of a record; 0: it cannot be cut.
+fn field_count(record: &str, options: &CsvOptions) -> usize {
+    Fields(options).each(record, &mut String::new(), |_, _| Ok(())).unwrap_or(0)
 }
 
 /// What is wrong with a record of which so many fields were cut.
@@ -572,13 +598,20 @@ fn is_header(
     let cells =
         || first.iter().zip(0_usize..).filter_map(|(cell, place)| Some((place, cell.as_deref()?)));
     let named = || cells().filter(|(_, value)| !value.is_empty());
-    let mut sql = String::new();
+    let is_blank = |place: usize| !named().any(|(own, _)| own == place);
     let type_at = |place: usize| below.get(place).map_or(ColumnType::Text, |own| own.column_type());
-    let has_other_types = cells().any(|(place, value)| {
+    let (mut is_other, mut is_value, mut sql) = (false, false, String::new());
+    for (place, value) in named() {
         let own = type_at(place);
-        own != ColumnType::Text && !is_of(&own, value, options, &mut sql)
-    });
-    if has_other_types {
+        if own != ColumnType::Text {
+            match is_of(&own, value, options, &mut sql) {
+                true => is_value = true,
+                false => is_other = true,
+            }
+        }
+    }
+    // A row may have an empty field and a word for a missing number: one of its other numbers tells it from a header.
+    if is_other && !(is_value && (0..first.len()).any(is_blank)) {
         return true;
     }
     let is_word = |value: &str| value.starts_with(|sign: char| sign.is_alphabetic() || sign == '_');
@@ -586,11 +619,14 @@ fn is_header(
     // The keys of rows, as data frames are written: each is there once, and their column has no name.
     let is_index = |place: usize| {
         let mut seen = BTreeSet::new();
-        let is_unnamed = place == 0 && !named().any(|(own, _)| own == place);
-        is_unnamed && values_at(place).all(|value| value.is_some_and(|value| seen.insert(value)))
+        place == 0 && values_at(place).all(|value| value.is_some_and(|value| seen.insert(value)))
     };
-    let are_text =
-        (0..below.len()).all(|place| type_at(place) == ColumnType::Text || is_index(place));
+    let is_empty = |place: usize| !below.get(place).is_some_and(|own| own.has_values);
+    // An empty field elsewhere is a value that one row lacks.
+    let are_text = (0..below.len()).all(|place| match is_blank(place) {
+        true => is_empty(place) || is_index(place),
+        false => type_at(place) == ColumnType::Text,
+    });
     let names: BTreeSet<&str> = named().map(|(_, value)| value).collect();
     are_text
         && !names.is_empty()
@@ -669,12 +705,22 @@ mod tests {
             (&["", "a\n1\n"], "", &["a bigint"]),
             (&["a,a,\n1,2,3\n"], ", header => true", &["a bigint", "a_1 bigint", "column3 bigint"]),
             (&["x,y\nx,z\n"], "", &["column1 text", "column2 text"]),
+            // Blank lines are no rows of several columns.
+            (&["\r\n\na,b\r\n\r\n1,2\r\n\n"], "", &["a bigint", "b bigint"]),
+            (&["\na,b\n1,2\n"], ", sample_size => 1", &["a bigint", "b bigint"]),
+            (&["a\n1\n\n2\n"], "", &["a bigint"]),
             // As data frames and spreadsheets write them.
             (&[",a,b\n0,1,x\n1,2,y\n"], "", &["column1 bigint", "a bigint", "b text"]),
             (&[",a,b\n7,x,x\n3,y,x\n"], "", &["column1 bigint", "a text", "b text"]),
             (&["a,b,\n1,2,\n"], "", &["a bigint", "b bigint", "column3 text"]),
             (&[",a\n1,x\n1,y\n"], "", &["column1 bigint", "column2 text"]),
             (&[",\n1,2\n"], "", &["column1 bigint", "column2 bigint"]),
+            (&["a,b,\nx,y,\n"], "", &["a text", "b text", "column3 text"]),
+            // First rows that lack values.
+            (&["ann,,rome\nbob,x,oslo\n"], "", &["column1 text", "column2 text", "column3 text"]),
+            (&["n/a,,3\n5,x,4\n"], "", &["column1 text", "column2 text", "column3 bigint"]),
+            (&["\"\",5\n7,6\n"], "", &["column1 text", "column2 bigint"]),
+            (&["\"\",\"a\"\n1,5\n2,6\n"], "", &["column1 bigint", "a bigint"]),
             (&["a,b\n1,2\n"], ", types => 'b numeric(5, 2)'", &["a bigint", "b numeric(5,2)"]),
             (&["1,2\n"], ", columns => 'p int, q text'", &["p integer", "q text"]),
             (&["a\n1\n"], ", all_varchar => true", &["a text"]),
@@ -696,6 +742,7 @@ mod tests {
             (&[&many], "", "f, line 1: extra data"),
             (&["a,b\n1,2\n3\n"], "", "f, line 3: missing data"),
             (&["a,b\n1,2\n3,4,5\n"], "", "f, line 3: extra data"),
+            (&["Films\n\na,b\n1,2\n"], "", "skip => n passes over lines before the header"),
             (&["a,b\n1,2\n", "a,c\n1,2\n"], "", "its columns are a, c"),
             (&["a\n1\n"], ", types => 'b int'", "column \"b\""),
             (&["a\n\"1\n"], "", "unterminated quoted field"),

@@ -45,6 +45,8 @@ pub struct CsvOptions {
     pub force_null: ColumnChoice,
     /// How dates, times and numbers are written; only when reading.
     pub forms: ValueForms,
+    /// Blank lines are no records; only when reading files that have several columns.
+    pub skips_blanks: bool,
 }
 
 /// Treatment of a first record that names the columns.
@@ -99,6 +101,7 @@ impl CsvOptions {
             force_not_null: ColumnChoice::None,
             force_null: ColumnChoice::None,
             forms: ValueForms::default(),
+            skips_blanks: false,
         }
     }
 

@@ -60,6 +60,8 @@ pub struct RecordSplitter<R> {
     at_start: bool,
     /// Lines that are passed over before the first record.
     skip: u64,
+    /// Blank lines before the first record are passed over, and some may be left.
+    skips_blanks: bool,
     limits: Limits,
 }
 
@@ -98,6 +100,7 @@ impl<R: Read> RecordSplitter<R> {
             has_header: options.header != Header::None,
             at_start: true,
             skip: 0,
+            skips_blanks: options.skips_blanks,
             limits,
         }
     }
@@ -115,6 +118,7 @@ impl<R: Read> RecordSplitter<R> {
     /// [`Error::Io`], and [`Error::Input`] for a quote left open or a record too long.
     pub fn next_chunk(&mut self) -> Result<Option<Chunk>> {
         self.skip_lines()?;
+        self.skip_blanks()?;
         loop {
             if self.scan() || (self.at_end && !self.ends.is_empty()) {
                 return Ok(Some(self.take_chunk()));
@@ -154,6 +158,29 @@ impl<R: Read> RecordSplitter<R> {
             } else {
                 self.buffer.clear();
                 self.read()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes over blank lines before the first record, which may be a header.
+    fn skip_blanks(&mut self) -> Result<()> {
+        while self.skips_blanks {
+            let mut start = 0;
+            let left = loop {
+                let left = self.buffer.get(start..).unwrap_or_default();
+                start += match left {
+                    [b'\n', ..] => 1,
+                    [b'\r', b'\n', ..] => 2,
+                    _ => break left,
+                };
+                self.line += 1;
+            };
+            let may_go_on = matches!(left, b"" | b"\r") && !self.at_end;
+            self.buffer.drain(..start);
+            match may_go_on {
+                true => self.read()?,
+                false => self.skips_blanks = false,
             }
         }
         Ok(())
