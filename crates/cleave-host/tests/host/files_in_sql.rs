@@ -593,6 +593,29 @@ async fn blank_lines_are_no_rows_of_several_columns() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn columns_of_one_name_in_a_parquet_file_are_told_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let twice = quoted(folder.path(), "twice.parquet");
+    let written = "SELECT v AS a, v + 10 AS a, v + 20 AS a_1 FROM generate_series(1, 3) AS s(v)";
+    run(&mut session, &format!("COPY ({written}) TO {twice}")).await;
+    let described = rows(&mut session, &format!("DESCRIBE {twice}")).await;
+    let names: Vec<&str> = described.iter().filter_map(|row| row.split(',').next()).collect();
+    assert_eq!(names, ["a", "a_2", "a_1"]);
+    let of = |condition: &str| format!("SELECT * FROM {twice} WHERE {condition}");
+    for condition in ["a = 2", "a_2 = 12", "a_1 = 22", "a_2 < 13 AND a_1 > 21"] {
+        assert_eq!(rows(&mut session, &of(condition)).await, ["2,12,22"], "{condition}");
+    }
+    for option in ["", ", union_by_name => true"] {
+        let both = format!("SELECT 1 FROM read_parquet(ARRAY[{twice}, {twice}]{option})");
+        let error = refused(&mut session, &both).await;
+        assert_eq!(error.sqlstate(), "22P04", "{error}");
+        assert!(error.to_string().contains("two columns of one file are called \"a\""), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_read_is_refused_with_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let (_directory, database) = fresh().await;

@@ -24,6 +24,7 @@ mod parquet;
 mod pruning;
 mod scan;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ use cleave_catalog::settings::Client;
 use cleave_sql::copy::InputMemory;
 use cleave_sql::copy::file_list::files_of;
 use cleave_sql::statement::files::{FileCall, FileFormat, shown_call};
-use datafusion::arrow::datatypes::{Schema, SchemaRef};
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Statistics;
 use datafusion::common::stats::Precision;
@@ -109,7 +110,8 @@ impl FileTable {
             }
             FileFormat::Parquet => {
                 let files = ParquetFiles::open(&paths, call.by_name, memory, watch)?;
-                (files.fields(), Source::Parquet(Arc::new(files)))
+                let fields = named_once(files.fields(), paths.len())?;
+                (fields, Source::Parquet(Arc::new(files)))
             }
         };
         Ok(Self { call: shown.to_owned(), schema: Arc::new(Schema::new(fields)), source })
@@ -189,6 +191,38 @@ impl TableProvider for FileTable {
     {
         Box::pin(ready(self.planned_scan(session, columns, filters)))
     }
+}
+
+/// `fields` of `file_count` Parquet files, each name once: the second `a` of a file is `a_1`. No column that has its
+/// name alone gets another one, so none has the bounds of another.
+///
+/// # Errors
+/// [`Error::InputSchema`] if there are several files, whose columns are matched by name.
+fn named_once(fields: Vec<Field>, file_count: usize) -> Result<Vec<Field>> {
+    let given: BTreeSet<String> = fields.iter().map(|field| field.name().clone()).collect();
+    if given.len() == fields.len() {
+        return Ok(fields);
+    }
+    let (mut taken, mut named) = (BTreeSet::new(), Vec::with_capacity(fields.len()));
+    for field in fields {
+        let own = field.name().clone();
+        let (mut name, mut number) = (own.clone(), 1);
+        while taken.contains(&name) || (name != own && given.contains(&name)) {
+            name = format!("{own}_{number}");
+            number += 1;
+        }
+        if name != own && file_count > 1 {
+            return Err(Error::InputSchema {
+                file: "read_parquet".to_owned(),
+                message: format!(
+                    "two columns of one file are called \"{own}\": read that file alone"
+                ),
+            });
+        }
+        taken.insert(name.clone());
+        named.push(field.with_name(name));
+    }
+    Ok(named)
 }
 
 /// How messages name a file.
