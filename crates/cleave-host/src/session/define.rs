@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema};
 use cleave_catalog::catalog::{TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::TabletIndex;
@@ -12,12 +12,12 @@ use cleave_catalog::settings::Settings;
 use cleave_query::cooperative::inserting::InsertFragments;
 use cleave_query::select;
 use cleave_query::select::{ColumnOrigin, Measured, QueryRequest, RunningQuery};
-use cleave_sql::dialect::sql_type;
+use cleave_sql::dialect::{sql_type, whole_type_name};
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::parse::{CreateTableAs, Define, Truncate};
 use cleave_sql::statement::placement::{DeviceShare, Placement, placement};
 use cleave_sql::statement::{CreateTable, Parameters};
-use cleave_store::{Column, TableSchema, VersionMap};
+use cleave_store::{Column, ColumnType, TableSchema, VersionMap};
 use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 use futures::stream;
@@ -271,9 +271,12 @@ async fn truncate(session: &mut Session, truncate: &Truncate) -> Result<Outcome>
 pub(super) fn columns_of(schema: &Schema) -> Result<Vec<Column>> {
     let column = |(field, id): (&Arc<Field>, u32)| {
         let told = ColumnOrigin::of(field).and_then(ColumnOrigin::text_type);
-        let column_type = told.or_else(|| sql_type(field.data_type())).ok_or_else(|| {
-            Error::unsupported(format!("column \"{}\" of type {}", field.name(), field.data_type()))
-        })?;
+        let column_type = match field.data_type() {
+            // As in PostgreSQL, NULL is text where nothing tells its type.
+            DataType::Null => Some(told.unwrap_or(ColumnType::Text)),
+            own => told.or_else(|| sql_type(own)),
+        };
+        let column_type = column_type.ok_or_else(|| no_column(field))?;
         Ok(Column {
             id,
             name: field.name().clone(),
@@ -284,6 +287,21 @@ pub(super) fn columns_of(schema: &Schema) -> Result<Vec<Column>> {
         })
     };
     schema.fields().iter().zip(1..).map(column).collect()
+}
+
+/// The refusal of a column of a query of whose type no column of a table is.
+fn no_column(field: &Field) -> Error {
+    let hint = match field.data_type() {
+        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => {
+            "leave it out, or cast it to text"
+        }
+        _ => "leave it out, or take parts of it",
+    };
+    Error::Unsupported {
+        what: format!("column \"{}\" of type {}", field.name(), whole_type_name(field.data_type())),
+        hint: Some(hint.to_owned()),
+        position: None,
+    }
 }
 
 /// `table` without rows.

@@ -15,7 +15,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBat
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef};
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_query::select::{self, ColumnOrigin, QueryRequest};
-use cleave_sql::dialect::sql_type;
+use cleave_sql::dialect::{sql_type, whole_type_name};
 use cleave_sql::statement::parameters::{self, Parameters};
 use cleave_sql::statement::parse::{Summary, parse_query};
 use cleave_store::ColumnType;
@@ -65,7 +65,7 @@ pub(super) async fn run(session: &mut Session, summary: &Summary) -> Result<Outc
     let types: Vec<Option<ColumnType>> = fields.iter().map(type_of).collect();
     let names: StringArray = fields.iter().map(|field| Some(field.name().as_str())).collect();
     let shown = fields.iter().zip(&types).map(|(field, own)| {
-        Some(own.map_or_else(|| field.data_type().to_string(), |own| own.sql_name()))
+        Some(own.map_or_else(|| whole_type_name(field.data_type()), |own| own.sql_name()))
     });
     let mut rows: Vec<ArrayRef> = vec![Arc::new(names), Arc::new(shown.collect::<StringArray>())];
     if summary.with_figures {

@@ -762,6 +762,13 @@ async fn columns_are_told_with_their_types_and_figures() {
     assert_eq!(described[0], "id,integer,NO");
     let lists = "DESC SELECT count(*) AS n, max(name) FROM t GROUP BY day";
     assert_eq!(rows(&mut session, lists).await.len(), 2);
+    // Types that no column has, by their names in SQL.
+    let lists = "SELECT ARRAY[id] AS l, ARRAY[name] AS m, NULL AS n FROM t";
+    for statement in [format!("DESCRIBE {lists}"), format!("SUMMARIZE {lists}")] {
+        let told = rows(&mut session, &statement).await;
+        let types: Vec<&str> = told.iter().filter_map(|row| row.split(',').nth(1)).collect();
+        assert_eq!(types, ["integer[]", "text[]", "text"], "{statement}");
+    }
 
     let file = quoted(folder.path(), "t.parquet");
     run(&mut session, &format!("COPY t TO {file}")).await;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::view::ViewState;
 use cleave_catalog::identifiers::SCHEMA;
-use cleave_sql::dialect::{lower_syntax, sql_type};
+use cleave_sql::dialect::{lower_syntax, sql_type, whole_type_name};
 use cleave_sql::statement::catalog_syntax;
 use cleave_sql::statement::files::{files_in, may_call};
 use cleave_sql::statement::names::fold;
@@ -23,7 +23,7 @@ use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Column, DataFusionError, TableReference, internal_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType, cast};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
@@ -170,10 +170,17 @@ pub(super) async fn table(
                 view.schema.name
             )));
         };
-        if has_files {
-            check_type(view, column, field.data_type())?;
-        }
         let expression = Expr::Column(Column::new(table.cloned(), field.name()));
+        let expression = match field.data_type() {
+            // The view gave it a type.
+            DataType::Null => cast(expression, column.column_type.arrow()),
+            found => {
+                if has_files {
+                    check_type(view, column, found)?;
+                }
+                expression
+            }
+        };
         columns.push(expression.alias(&column.name));
     }
     let plan = LogicalPlanBuilder::from(plan).project(columns)?.build()?;
@@ -191,7 +198,7 @@ fn check_type(view: &ViewState, column: &StoredColumn, found: &DataType) -> Resu
     match as_sql == expected.arrow() {
         true => Ok(()),
         false => {
-            let now = sql_type(found).map_or_else(|| found.to_string(), |known| known.to_string());
+            let now = whole_type_name(found);
             Err(DataFusionError::Plan(format!(
                 "column \"{}\" of view \"{}\" has the type {expected}, and its files have {now} there now; make the \
                  view anew, or say the type in it, as read_csv's option types does",

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use cleave_catalog::error::{Error, Fault};
+use cleave_catalog::identifiers::quoted;
 use cleave_store::ColumnType;
 use datafusion::arrow::datatypes::{self, Field, FieldRef};
 use datafusion::error::Result;
@@ -78,5 +79,66 @@ pub fn sql_type(data_type: &datatypes::DataType) -> Option<ColumnType> {
         DataType::Timestamp(_, None) => Some(ColumnType::Timestamp),
         DataType::Timestamp(..) => Some(ColumnType::TimestampTz),
         other => column_type_of(other),
+    }
+}
+
+/// The name of a type, down to the parts of those that no column has: `bigint[]`, `struct(x bigint, y text)`,
+/// `map(text, bigint)`. Values without a type are text, as in a table.
+pub fn whole_type_name(data_type: &datatypes::DataType) -> String {
+    use datatypes::DataType;
+    match data_type {
+        DataType::Null => ColumnType::Text.sql_name(),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _) => format!("{}[]", whole_type_name(item.data_type())),
+        DataType::Struct(fields) => {
+            let fields = fields.iter().map(|field| {
+                format!("{} {}", quoted(field.name()), whole_type_name(field.data_type()))
+            });
+            format!("struct({})", fields.collect::<Vec<_>>().join(", "))
+        }
+        DataType::Map(entry, _) => match entry.data_type() {
+            DataType::Struct(parts) => {
+                let parts = parts.iter().map(|part| whole_type_name(part.data_type()));
+                format!("map({})", parts.collect::<Vec<_>>().join(", "))
+            }
+            other => other.to_string(),
+        },
+        DataType::Dictionary(_, values) => whole_type_name(values),
+        DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(..=15 | 17..) => {
+            ColumnType::Bytea.sql_name()
+        }
+        DataType::Date64 => ColumnType::Date.sql_name(),
+        DataType::Time32(_) | DataType::Time64(_) => ColumnType::Time.sql_name(),
+        DataType::Duration(_) | DataType::Interval(_) => ColumnType::Interval.sql_name(),
+        other => sql_type(other).map_or_else(|| other.to_string(), |own| own.sql_name()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::arrow::datatypes::DataType;
+
+    use super::*;
+
+    #[test]
+    fn types_of_no_column_are_named_with_their_parts() {
+        let field = |name: &str, own: DataType| Field::new(name, own, true);
+        let list = |item: DataType| DataType::List(Arc::new(field("element", item)));
+        let parts = vec![field("x", DataType::Int64), field("My y", list(DataType::Utf8View))];
+        let parts = DataType::Struct(parts.into());
+        let entry = vec![field("key", DataType::Utf8), field("value", list(parts.clone()))];
+        let entry = Arc::new(field("entries", DataType::Struct(entry.into())));
+        for (own, expected) in [
+            (DataType::Null, "text"),
+            (DataType::Int32, "integer"),
+            (list(list(DataType::Int64)), "bigint[][]"),
+            (parts, "struct(x bigint, \"My y\" text[])"),
+            (DataType::Map(entry, false), "map(text, struct(x bigint, \"My y\" text[])[])"),
+        ] {
+            assert_eq!(whole_type_name(&own), expected);
+        }
     }
 }
