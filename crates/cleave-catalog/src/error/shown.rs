@@ -133,7 +133,7 @@ pub(super) fn engine_message(error: &DataFusionError) -> String {
         DataFusionError::Configuration(message) | DataFusionError::ResourcesExhausted(message) => {
             message.clone()
         }
-        DataFusionError::NotImplemented(message) => format!("{message} (not supported)"),
+        DataFusionError::NotImplemented(message) => not_implemented(message),
         other => other.strip_backtrace(),
     }
 }
@@ -155,6 +155,16 @@ fn statement(message: &str) -> Option<String> {
     }
     let said = SAID.into_iter().find(|(text, _)| message.contains(text));
     said.map(|(_, ours)| ours.to_owned())
+}
+
+/// Of what DataFusion reads and does not do.
+fn not_implemented(message: &str) -> String {
+    // What follows is the expression in the parser's own form.
+    if message.starts_with("Dot access not supported") {
+        return "a field of an expression in parentheses is not supported; write st.x or st['x'] in place of (st).x"
+            .to_owned();
+    }
+    format!("{message} (not supported)")
 }
 
 /// Of a number that its type does not hold: Arrow names the operands, our functions the type.
