@@ -518,19 +518,34 @@ fn switch(option: &str, value: &Expr) -> Result<bool> {
     }
 }
 
-/// A whole number; None: a negative one.
-fn count(option: &str, value: &Expr) -> Result<Option<u64>> {
-    let wrong = || fault(format!("{option} takes a whole number, not {value}"));
-    match value {
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
-            count(option, expr)?;
-            Ok(None)
-        }
-        _ => match constant(value) {
-            Some(Value::Number(digits, _)) => digits.parse().map(Some).map_err(|_| wrong()),
-            _ => Err(wrong()),
-        },
+/// A whole number that is not negative; None: it is none.
+fn count(value: &Expr) -> Option<u64> {
+    match constant(value) {
+        Some(Value::Number(digits, _)) => digits.parse().ok(),
+        _ => None,
     }
+}
+
+/// Lines that are passed over.
+fn skipped_lines(option: &str, value: &Expr) -> Result<u64> {
+    count(value).ok_or_else(|| {
+        fault(format!(
+            "{option} takes the number of lines to pass over, a whole number from 0, not {value}"
+        ))
+    })
+}
+
+/// Rows by which types are inferred; None: all.
+fn sampled_rows(option: &str, value: &Expr) -> Result<Option<u64>> {
+    let rows = match value {
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } if count(expr) == Some(1) => Some(None),
+        _ => count(value).filter(|rows| *rows > 0).map(Some),
+    };
+    rows.ok_or_else(|| {
+        fault(format!(
+            "{option} takes a whole number of rows from 1, or -1 for all rows, not {value}"
+        ))
+    })
 }
 
 /// Columns as in CREATE TABLE: `id integer, note text`.
@@ -589,7 +604,7 @@ impl Written {
             "escape" => self.escape.replace(text(option, value)?).is_none(),
             "null" | "nullstr" => self.null.replace(text(option, value)?).is_none(),
             "header" => self.header.replace(switch(option, value)?).is_none(),
-            "skip" => self.skip.replace(count(option, value)?.unwrap_or(0)).is_none(),
+            "skip" => self.skip.replace(skipped_lines(option, value)?).is_none(),
             "columns" => self.columns.replace(columns(option, value)?).is_none(),
             "types" => self.types.replace(columns(option, value)?).is_none(),
             "dateformat" | "date_format" => self.date.replace(text(option, value)?).is_none(),
@@ -598,7 +613,7 @@ impl Written {
             }
             "decimal_separator" => self.decimal.replace(text(option, value)?).is_none(),
             "all_varchar" => self.all_text.replace(switch(option, value)?).is_none(),
-            "sample_size" => self.sample_rows.replace(count(option, value)?).is_none(),
+            "sample_size" => self.sample_rows.replace(sampled_rows(option, value)?).is_none(),
             _ => {
                 let meant = nearest(option, CSV_OPTIONS);
                 let meant = meant.map(|meant| format!("; did you mean \"{meant}\"?"));
@@ -766,6 +781,10 @@ mod tests {
             ("read_csv('a', columns => 'id nothing')", "22023", "names and types as in"),
             ("read_csv('a', columns => 'id int', types => 'id int')", "22023", "give one of them"),
             ("read_csv('a', sample_size => 1.5)", "22023", "a whole number"),
+            ("read_csv('a', sample_size => 0)", "22023", "or -1 for all rows, not 0"),
+            ("read_csv('a', sample_size => -2)", "22023", "or -1 for all rows, not -2"),
+            ("read_csv('a', skip => -1)", "22023", "a whole number from 0, not -1"),
+            ("read_csv('a', skip => 0.5)", "22023", "a whole number from 0, not 0.5"),
             ("read_csv(x)", "22023", "a text in quotes"),
             ("read_csv('a', delim => $1)", "0A000", "the parameter $1"),
             ("read_csv($0)", "42601", "a parameter is written as"),
