@@ -13,7 +13,8 @@
 //! 7. [`faults`]: [`FaultyMedia`], media that keeps durable bytes apart, and loses or damages the rest on request.
 //! 8. [`space`]: [`SpaceMap`], the free space of one device; owned by the host, never stored here.
 //! 9. [`clock`] and [`random`]: the only sources of time and randomness that sync crates use.
-//! 10. [`files`]: the changes that a host makes to its own files; [`private`]: access rights of files and secrets.
+//! 10. [`files`]: the changes that a host makes to its own files; [`private`]: access rights of files and secrets;
+//!     [`replaced_file`]: exports, which take the place of an older file when they are complete.
 //! 11. [`simulation`]: the interface by which a simulator replaces time, randomness and files.
 //! 12. [`forgetful_files`]: [`ForgetfulFiles`], which lose unsynced writes; for tests and simulators.
 //!
@@ -34,6 +35,7 @@ pub mod media;
 pub mod memory;
 pub mod private;
 pub mod random;
+pub mod replaced_file;
 pub mod simulation;
 pub mod space;
 pub mod sync_gate;
@@ -50,5 +52,6 @@ pub use identity::MediaIdentity;
 pub use media::Media;
 pub use memory::Memory;
 pub use random::{SplitMix64, random_bytes};
+pub use replaced_file::ReplacedFile;
 pub use space::{SpaceError, SpaceMap};
 pub use sync_gate::SyncGate;

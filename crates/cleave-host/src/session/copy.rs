@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  file ─▶ (thread) RecordSplitter ─▶ (threads) ChunkParser, in order ─▶ insert
-//!  rows ─▶ (thread) CsvWriter or ParquetWriter ─▶ file
+//!  rows ─▶ (thread) CsvWriter or ParquetWriter ─▶ new file, which takes the place of the old one at the end
 //! ```
 //!
 //! Files are read and written on threads of the runtime's blocking pool; a statement that is dropped
@@ -11,8 +11,8 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -23,6 +23,7 @@ use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
 use cleave_catalog::tasks;
 use cleave_fragment::progress::Progress;
+use cleave_media::ReplacedFile;
 use cleave_query::file_tables;
 use cleave_query::planner;
 use cleave_query::select;
@@ -171,7 +172,7 @@ impl CountedFile {
 }
 
 impl Read for CountedFile {
-    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         if let Some(length) = self.length.take() {
             self.progress.expect(length);
         }
@@ -233,18 +234,29 @@ async fn copy_to(
     let (output, name) = open_output(streams(&mut session.client), end).await?;
     let schema = running.schema();
     let (give, take) = mpsc::channel(WAITING);
+    let path = PathBuf::from(&name);
     let writer = SpawnedTask::spawn_blocking(move || write(output, &name, &schema, format, take));
     let sent = send_all(&mut running, give).await;
-    let (client, written) = tasks::joined(writer.await)?;
-    // Also after the query or the writer failed: the next COPY needs the stream.
-    if client.is_some() {
-        streams(&mut session.client).output = client;
+    let (output, written) = tasks::joined(writer.await)?;
+    match output {
+        // Also after the query or the writer failed: the next COPY needs the stream.
+        Output::Client(client) => streams(&mut session.client).output = Some(client),
+        // A writer ends well too when the query has failed: it cannot tell.
+        Output::File(file) if sent.is_ok() && written.is_ok() => {
+            step(move || finish(file).map_err(|error| Error::io("write", &path, error))).await?;
+        }
+        Output::File(_) => {}
     }
     sent.and(written)
 }
 
-/// Refuses to write the file at `path` if a query reads it, by one of the relations `files`: it would be empty before
-/// it is read.
+/// Gives a file that was written its name.
+fn finish(file: BufWriter<ReplacedFile>) -> io::Result<()> {
+    file.into_inner().map_err(io::IntoInnerError::into_error)?.finish()
+}
+
+/// Refuses to write the file at `path` if a query reads it, by one of the relations `files`: a file that cannot be
+/// replaced as a whole would be empty before it is read.
 async fn check_not_read(files: &[String], path: &Path) -> Result<()> {
     let calls: Vec<_> = files.iter().filter_map(|name| FileCall::of_relation(name)).collect();
     if calls.is_empty() {
@@ -280,9 +292,8 @@ async fn open_output(client: &mut ClientStreams, end: CopyEnd) -> Result<(Output
         CopyEnd::File(path) => {
             let name = path.display().to_string();
             let open = move || {
-                // The owner alone may read the file.
-                let mut options = File::options();
-                let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+                // The owner alone may read a new file.
+                let file = ReplacedFile::create(&path, 0o600);
                 file.map_err(|error| Error::io("create", &path, error))
             };
             Ok((Output::File(BufWriter::new(step(open).await?)), name))
@@ -313,19 +324,19 @@ fn table_query(state: &CatalogState, table: &str, columns: &[String]) -> Result<
 
 /// Where COPY TO writes.
 enum Output {
-    File(BufWriter<File>),
+    File(BufWriter<ReplacedFile>),
     Client(Box<dyn Write + Send>),
 }
 
 impl Write for Output {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::File(file) => file.write(bytes),
             Self::Client(client) => client.write(bytes),
         }
     }
 
-    fn flush(&mut self) -> std::io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         match self {
             Self::File(file) => file.flush(),
             Self::Client(client) => client.flush(),
@@ -346,14 +357,14 @@ async fn send_all(
     Ok(())
 }
 
-/// Writes batches until there are no more. Returns the client's stream and the number of rows.
+/// Writes batches until there are no more. Returns the output and the number of rows.
 fn write(
     mut output: Output,
     name: &str,
     schema: &SchemaRef,
     format: CopyFormat,
     batches: mpsc::Receiver<RecordBatch>,
-) -> (Option<Box<dyn Write + Send>>, Result<u64>) {
+) -> (Output, Result<u64>) {
     let compression = match (&output, &format) {
         (Output::Client(_), _) | (_, CopyFormat::Parquet(_)) => None,
         (Output::File(_), _) => Compression::of_name(Path::new(name)),
@@ -361,10 +372,7 @@ fn write(
     let written = write_to(&mut output, compression, name, |text| {
         write_rows(text, name, schema, format, batches)
     });
-    match output {
-        Output::Client(client) => (Some(client), written),
-        Output::File(_) => (None, written),
-    }
+    (output, written)
 }
 
 /// What `write` writes, in `output`.

@@ -1,6 +1,8 @@
 //! Tests of files that statements name: compressed ones and other forms of values in COPY; files in FROM; DESCRIBE and
 //! SUMMARIZE, which tell what is in them.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use cleave_host::{Client, Described, Outcome};
@@ -50,6 +52,52 @@ async fn copy_writes_and_reads_what_the_end_of_a_name_says() {
         assert!(error.contains(part) && error.contains(name), "{error}");
     }
     assert_eq!(row(&mut session, &format!("{all} u")).await, expected);
+}
+
+#[tokio::test]
+async fn a_copy_that_fails_leaves_the_file_that_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let failing = "(SELECT 100 / (5000 - v) FROM generate_series(1, 5000) AS s(v))";
+    let names = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort_unstable();
+        names
+    };
+    for (name, options) in [("a.csv", "(HEADER)"), ("b.csv.gz", "(HEADER)"), ("c.parquet", "")] {
+        let (file, path) = (quoted(folder.path(), name), folder.path().join(name));
+        let before = names();
+        let error = refused(&mut session, &format!("COPY {failing} TO {file}")).await;
+        assert_eq!(error.sqlstate(), "22012", "{error}");
+        assert_eq!(names(), before, "no part of a new file stays");
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        refused(&mut session, &format!("COPY {failing} TO {file}")).await;
+        assert_eq!(std::fs::read(&path).unwrap(), b"old", "{name}");
+        run(&mut session, &format!("COPY (SELECT 1 AS one) TO {file} {options}")).await;
+        assert_eq!(rows(&mut session, &format!("SELECT one FROM {file}")).await, ["1"], "{name}");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(names().len(), before.len() + 1);
+    }
+    // A link stays one, and so do the names of a file that has several.
+    let [file, link, other] =
+        ["a.csv", "link.csv", "other.csv"].map(|name| folder.path().join(name));
+    std::os::unix::fs::symlink("a.csv", &link).unwrap();
+    let linked = quoted(folder.path(), "link.csv");
+    refused(&mut session, &format!("COPY {failing} TO {linked}")).await;
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "one\n1\n");
+    run(&mut session, &format!("COPY (SELECT 2) TO {linked}")).await;
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "2\n");
+    std::fs::hard_link(&file, &other).unwrap();
+    run(&mut session, &format!("COPY (SELECT 3) TO {linked}")).await;
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "3\n");
+    // One that leads nowhere makes the file that it names.
+    std::fs::remove_file(&file).unwrap();
+    run(&mut session, &format!("COPY (SELECT 4) TO {linked}")).await;
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "4\n");
+    assert!(link.symlink_metadata().unwrap().is_symlink());
 }
 
 #[tokio::test]
