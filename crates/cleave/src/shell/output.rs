@@ -1,11 +1,14 @@
-//! Where results go: the screen, a pager in front of it, or a file.
+//! Where results go: the screen, a pager in front of it, or a file. A file of one statement takes the place of an older
+//! one if the statement succeeds ([`ResultFile`]).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cleave_media::ReplacedFile;
 
 use crate::failure::Failure;
 
@@ -27,6 +30,11 @@ impl Output {
 
     pub(super) fn file(path: &Path) -> Result<Output, Failure> {
         Ok(Output::to(Box::new(File::create(path).map_err(Failure::file(path))?), false))
+    }
+
+    /// The file of one statement.
+    pub(super) fn result(file: &ResultFile) -> Output {
+        Output::to(Box::new(file.clone()), false)
     }
 
     fn to(place: Box<dyn Write + Send>, is_terminal: bool) -> Output {
@@ -55,6 +63,60 @@ impl Write for Output {
 
     fn flush(&mut self) -> io::Result<()> {
         self.writer().flush()
+    }
+}
+
+/// The file of `\g` and `\copy`. Clones write to the same one, until it is closed.
+#[derive(Clone)]
+pub(super) struct ResultFile {
+    path: PathBuf,
+    /// None: it is closed.
+    file: Arc<Mutex<Option<BufWriter<ReplacedFile>>>>,
+}
+
+impl ResultFile {
+    pub(super) fn create(path: &Path) -> Result<ResultFile, Failure> {
+        let file = ReplacedFile::create(path, 0o666).map_err(Failure::file(path))?;
+        let file = Arc::new(Mutex::new(Some(BufWriter::new(file))));
+        Ok(ResultFile { path: path.to_owned(), file })
+    }
+
+    /// Gives the file its name if the statement has succeeded; otherwise the old one stays.
+    pub(super) fn close(&self, has_succeeded: bool) -> Result<(), Failure> {
+        if !has_succeeded {
+            // A statement that was stopped may still wait for the reader of a pipe: it drops the file when it ends.
+            if let Ok(mut file) = self.file.try_lock() {
+                *file = None;
+            }
+            return Ok(());
+        }
+        let Some(file) = self.file().take() else { return Ok(()) };
+        let file = file.into_inner().map_err(io::IntoInnerError::into_error);
+        file.and_then(ReplacedFile::finish).map_err(Failure::file(&self.path))
+    }
+
+    fn file(&self) -> MutexGuard<'_, Option<BufWriter<ReplacedFile>>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has `act` use the file while it is open.
+    fn with<T>(
+        &self,
+        act: impl FnOnce(&mut BufWriter<ReplacedFile>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut file = self.file();
+        let file = file.as_mut().ok_or_else(|| io::Error::other("its statement has ended"))?;
+        act(file)
+    }
+}
+
+impl Write for ResultFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.with(|file| file.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.with(BufWriter::flush)
     }
 }
 

@@ -14,7 +14,7 @@ use cleave_media::{Clock, SystemClock};
 use super::client_copy::{ClientCopy, End};
 use super::format::{Expanded, printable};
 use super::meta_command::{self, MetaCommand};
-use super::output::Output;
+use super::output::{Output, ResultFile};
 use super::statements::Statement;
 use super::{Buffer, Ends, Next, Shell, Target, describe, remote, statement_help};
 use crate::failure::Failure;
@@ -206,6 +206,7 @@ impl Shell {
     }
 
     async fn copy(&mut self, copy: ClientCopy, origin: Option<&str>) -> Result<(), Failure> {
+        let mut file = None;
         let ends = match copy.end {
             End::From(path) => {
                 let file = File::open(&path).map_err(Failure::file(path))?;
@@ -218,12 +219,14 @@ impl Shell {
                 Ends { input: Some(input), output: None }
             }
             End::To(path) => {
-                let file = File::create(&path).map_err(Failure::file(path))?;
-                Ends { input: None, output: Some(Box::new(file)) }
+                let written = file.insert(ResultFile::create(&path)?);
+                Ends { input: None, output: Some(Box::new(written.clone())) }
             }
             End::Client => Ends::default(),
         };
-        self.run_own(&copy.statement, ends, origin).await
+        let ran = self.run_own(&copy.statement, ends, origin).await;
+        let closed = file.map_or(Ok(()), |file| file.close(ran.is_ok()));
+        ran.and(closed)
     }
 
     /// The statement in the buffer, which is then empty, or else the last one.
@@ -241,10 +244,8 @@ impl Shell {
         file: Option<&Path>,
         origin: Option<&str>,
     ) -> Result<(), Failure> {
-        let out = match file {
-            Some(path) => Some(std::mem::replace(&mut self.out, Output::file(path)?)),
-            None => None,
-        };
+        let file = file.map(ResultFile::create).transpose()?;
+        let out = file.as_ref().map(|file| std::mem::replace(&mut self.out, Output::result(file)));
         let expanded = self.display.expanded;
         if is_expanded {
             self.display.expanded = Expanded::On;
@@ -255,8 +256,9 @@ impl Shell {
             self.out = out;
         }
         self.display.expanded = expanded;
-        ran?;
-        Ok(flushed?)
+        let ran = ran.and(flushed.map_err(Failure::Output));
+        let closed = file.map_or(Ok(()), |file| file.close(ran.is_ok()));
+        ran.and(closed)
     }
 
     /// Runs a statement again and again.

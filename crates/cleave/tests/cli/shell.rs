@@ -287,6 +287,30 @@ fn copy_reads_and_writes_files_of_the_shell() {
 }
 
 #[test]
+fn a_statement_that_fails_leaves_the_file_of_its_result() {
+    let place = tempdir().unwrap();
+    let file = place.path().join("b.csv");
+    std::fs::write(&file, "n\n1\n2\n").unwrap();
+    let path = file.display();
+    for command in [
+        format!("SELEC 1 \\g {path}"),
+        format!("SELECT 1 / (n - 2) FROM '{path}' \\gx {path}"),
+        format!("\\copy (SELECT 1 / (n - 2) FROM '{path}') TO {path} (HEADER)"),
+    ] {
+        cleave(&["sql", ":memory:", "-c", &command]).fails(3);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "n\n1\n2\n", "{command}");
+    }
+    // It is read before it is replaced.
+    let copy = format!("\\copy (SELECT n + 1 AS n FROM '{path}' ORDER BY n) TO {path} (HEADER)");
+    cleave(&["sql", ":memory:", "-c", &copy]).ok();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "n\n2\n3\n");
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing else stays");
+    // A stream is written as it is.
+    let copy = "\\copy (SELECT 7) TO /dev/stdout";
+    assert_eq!(cleave(&["sql", ":memory:", "-c", copy]).ok(), "7\nCOPY 1\n");
+}
+
+#[test]
 fn files_that_include_themselves_end() {
     let place = tempdir().unwrap();
     let directory = place.path().join("db");
