@@ -11,6 +11,7 @@
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
 //! 5. [`simulate`] is `cleave simulate`, which opens no database.
 //! 6. [`failure`] holds the failures that end a command.
+//! 7. [`picture`] is the file of a drawing.
 
 // A connection's future contains those of everything that a statement may do, nested.
 #![recursion_limit = "256"]
@@ -23,6 +24,7 @@ mod demo;
 mod failure;
 mod generate;
 mod open;
+mod picture;
 mod serve;
 mod shell;
 mod simulate;

@@ -35,6 +35,7 @@ use tokio::runtime::Handle;
 use crate::arguments::Place;
 use crate::failure::Failure;
 use crate::open;
+use crate::picture::Picture;
 use client::embedded::Embedded;
 use client::wire::Wire;
 use client::{Client, ClientError};
@@ -151,6 +152,8 @@ impl Measured {
 
 /// Runs `cleave bench …`.
 pub(crate) async fn run(options: &BenchOptions, place: &Place) -> Result<(), Failure> {
+    // A measurement takes long, so a file that cannot be written is found before it.
+    let picture = options.plot.as_deref().map(Picture::create).transpose()?;
     let runtime = Handle::current();
     let measured = match &options.url {
         Some(server) => Measured::Server(server.clone()),
@@ -164,7 +167,7 @@ pub(crate) async fn run(options: &BenchOptions, place: &Place) -> Result<(), Fai
     // Clients block their threads, so none of the runtime's threads may be among them.
     let work = std::thread::Builder::new().stack_size(crate::STACK_BYTES).spawn(move || {
         let measured = measured;
-        measure(&options, &measured)
+        measure(&options, &measured, picture)
     })?;
     let joined = tokio::task::spawn_blocking(move || work.join()).await;
     match joined.map_err(std::io::Error::other)? {
@@ -173,7 +176,11 @@ pub(crate) async fn run(options: &BenchOptions, place: &Place) -> Result<(), Fai
     }
 }
 
-fn measure(options: &BenchOptions, measured: &Measured) -> Result<(), Failure> {
+fn measure(
+    options: &BenchOptions,
+    measured: &Measured,
+    picture: Option<Picture>,
+) -> Result<(), Failure> {
     let workload = options.workload.workload(options.scale, options.clients);
     let workload = workload.as_ref();
     if !options.no_load {
@@ -204,7 +211,7 @@ fn measure(options: &BenchOptions, measured: &Measured) -> Result<(), Failure> {
     let driven = drive(&course, [(workload, clients), (&analytics, analysts)]);
     let figures = driven.map_err(failed)?;
     let faults = workload.check(measured.client()?.as_mut()).map_err(failed)?;
-    if let Some(file) = &options.plot {
+    if let Some(file) = picture {
         let name = options.workload.to_possible_value();
         let name = name.map(|name| name.get_name().to_owned()).unwrap_or_default();
         let title = format!(
@@ -213,7 +220,7 @@ fn measure(options: &BenchOptions, measured: &Measured) -> Result<(), Failure> {
         );
         let of_workload = figures.len().min(workload.operations().len());
         let picture = plot::picture(&title, &course, figures.split_at(of_workload));
-        std::fs::write(file, picture).map_err(Failure::file(file))?;
+        file.write(&picture)?;
     }
     report::print(&figures, &faults, course.measured, options.json)?;
     match faults.is_empty() {

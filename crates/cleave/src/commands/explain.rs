@@ -18,6 +18,7 @@ use cleave_pictures::plan_svg;
 use crate::arguments::Place;
 use crate::failure::Failure;
 use crate::open;
+use crate::picture::Picture;
 
 /// `cleave explain …`.
 #[derive(Debug, Clone, Args)]
@@ -47,6 +48,8 @@ pub(crate) async fn run(options: &ExplainOptions, place: &Place) -> Result<(), F
             "a plan of more than one statement, or of none",
         )));
     }
+    // The statement may change rows, so a file that cannot be written is found before it runs.
+    let picture = options.svg.as_deref().map(Picture::create).transpose()?;
     let directory = open::directory(place)?;
     let client = match directory.to_str().filter(|name| Address::is_url(name)) {
         Some(url) => {
@@ -65,12 +68,12 @@ pub(crate) async fn run(options: &ExplainOptions, place: &Place) -> Result<(), F
         Some(client) => Box::pin(by_server(client, place, &explain)).await?,
         None => Box::pin(by_database(options, place, &explain)).await?,
     };
-    let Some(file) = &options.svg else {
+    let Some(picture) = picture else {
         let mut out = std::io::stdout().lock();
         return Ok(lines.iter().try_for_each(|line| writeln!(out, "{line}"))?);
     };
-    let picture = plan_svg(&lines.concat()).map_err(|error| Failure::Usage(error.to_string()))?;
-    std::fs::write(file, picture).map_err(Failure::file(file))
+    let drawn = plan_svg(&lines.concat()).map_err(|error| Failure::Usage(error.to_string()))?;
+    picture.write(&drawn)
 }
 
 async fn by_database(

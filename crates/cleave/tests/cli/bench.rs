@@ -71,6 +71,9 @@ fn what_cannot_be_measured_is_named() {
     assert!(wrong(&["--url", "postgres://a@127.0.0.1:1/x"]).fails(3).contains("127.0.0.1:1"));
     let place = tempdir().unwrap();
     let database = place.path().to_str().unwrap();
+    let plot = place.path().join("missing/plot.svg");
+    let plotted = ["--db", database, "--plot", plot.to_str().unwrap()];
+    assert!(wrong(&plotted).fails(1).contains("plot.svg"), "before anything is loaded");
     let missing = wrong(&["--db", database, "--no-load"]).fails(3);
     assert!(missing.contains("usertable"), "{missing}");
     let level = wrong(&["--db", database, "--scale", "0.01", "--isolation", "none"]).fails(3);

@@ -40,6 +40,11 @@ fn a_plan_is_printed_or_drawn() {
     assert!(said.contains("more than one statement"), "{said}");
     explain(&["DELETE FROM t WHERE id = 1"]).ok();
     explain(&["--analyze", "DELETE FROM t WHERE id = 2"]).ok();
+    // Nor where its plan cannot be drawn.
+    let nowhere = place.path().join("missing").join("plan.svg");
+    let said =
+        explain(&["--analyze", "--svg", nowhere.to_str().unwrap(), "DELETE FROM t WHERE id = 3"]);
+    assert!(said.fails(1).contains("plan.svg"));
     let count = sql(&database, &["--format", "csv", "-c", "SELECT count(*) AS n FROM t"]).ok();
     assert_eq!(count, "n\n2999\n");
     let said = explain(&["SELECT missing FROM t"]).fails(3);
