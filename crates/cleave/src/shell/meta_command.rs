@@ -238,8 +238,17 @@ fn display(name: &str, value: Option<&str>) -> MetaCommand {
     MetaCommand::Display(Some((name.to_owned(), value.map(str::to_owned))))
 }
 
-/// Names fold to lower case unless they are quoted, as in SQL.
+/// Names fold to lower case unless they are quoted, as in SQL. All tables and views are in the schema `public`.
 fn unquoted(name: &str) -> String {
+    let name = match name.split_once('.') {
+        Some((schema, name))
+            if !name.is_empty()
+                && (schema == "\"public\"" || schema.eq_ignore_ascii_case("public")) =>
+        {
+            name
+        }
+        _ => name,
+    };
     match name.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
         Some(quoted) => quoted.replace("\"\"", "\""),
         None => name.to_ascii_lowercase(),
