@@ -351,7 +351,11 @@ pub(super) fn queries(command: &MetaCommand) -> Result<Vec<String>, String> {
 
 /// Columns and indexes of a table or view.
 fn table_queries(name: &str) -> Vec<String> {
-    let table = format!("{}::regclass", quoted(&identifier(name)));
+    // An error shows the name as it is written here.
+    let is_part = |letter: char| matches!(letter, 'a'..='z' | '0'..='9' | '_');
+    let is_plain = name.chars().all(is_part) && !name.starts_with(|first: char| first.is_numeric());
+    let written = if is_plain { name.to_owned() } else { identifier(name) };
+    let table = format!("{}::regclass", quoted(&written));
     let columns = format!(
         "SELECT a.attname AS \"column\", pg_catalog.format_type(a.atttypid, a.atttypmod) AS type, \
          CASE WHEN a.attnotnull THEN 'not null' ELSE '' END AS nullable, \
@@ -398,5 +402,8 @@ mod tests {
             queries.iter().all(|query| query.contains("'\"o''\"\"x\"'::regclass")),
             "{queries:?}"
         );
+        assert!(table_queries("plain_1").iter().all(|query| query.contains("'plain_1'::regclass")));
+        // A number would be that of a table.
+        assert!(table_queries("16384").iter().all(|query| query.contains("'\"16384\"'::regclass")));
     }
 }
