@@ -266,6 +266,8 @@ impl Shell {
     }
 
     async fn run_script(&mut self, text: &str, origin: Option<&str>) -> Result<(), Failure> {
+        // A byte order mark, which editors of Windows write, is no part of the first statement.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let result = self.run_text(text, origin).await;
         self.out.flush()?;
         result.map(|_| ())

@@ -86,6 +86,18 @@ fn files_commands_and_standard_input_are_sources() {
 }
 
 #[test]
+fn a_script_may_begin_with_a_byte_order_mark() {
+    let place = tempdir().unwrap();
+    let file = place.path().join("one.sql");
+    std::fs::write(&file, "\u{feff}SELECT 1 AS one;\n").unwrap();
+    let include = format!("\u{feff}\\i {}\n", file.display());
+    let begin = ["sql", ":memory:", "--format", "csv"];
+    let run = |more: &[&str], input| cleave_with_input(&[&begin[..], more].concat(), input);
+    assert_eq!(run(&["-f", file.to_str().unwrap()], "").ok(), "one\n1\n");
+    assert_eq!(run(&[], &include).ok(), "one\n1\n");
+}
+
+#[test]
 fn filled_tables_are_analysed() {
     let place = tempdir().unwrap();
     let directory = place.path().join("db");
