@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
+use cleave_host::suggest;
 use rustyline::completion::Completer;
 use rustyline::error::ReadlineError;
 use rustyline::highlight::{CmdKind, Highlighter};
@@ -120,17 +121,27 @@ fn history_path() -> Option<PathBuf> {
     Some(state.join("cleave").join("history"))
 }
 
-/// Whether a text sets a password: `PASSWORD 'text'`.
+/// Whether a text sets a password, `PASSWORD 'text'`, or would do so if it were written right: it makes or changes a
+/// role, and has a word that is nearly `password`.
 fn has_password(text: &str) -> bool {
-    let mut is_behind_word = false;
     let says_something = |piece: &Piece<'_>| !piece.is_comment && !piece.text.trim().is_empty();
-    statements::pieces(text).filter(says_something).any(|piece| {
-        let is_string =
-            matches!(piece.text.as_bytes(), [b'\'' | b'$', ..] | [b'e' | b'E', b'\'', ..]);
-        let is_behind = is_behind_word;
-        is_behind_word = piece.text.eq_ignore_ascii_case("password");
-        is_behind && is_string
-    })
+    let pieces: Vec<Piece<'_>> = statements::pieces(text).filter(says_something).collect();
+    let is_string =
+        |text: &str| matches!(text.as_bytes(), [b'\'' | b'$', ..] | [b'e' | b'E', b'\'', ..]);
+    let sets_one = pieces.windows(2).any(|pair| match pair {
+        [word, value] => word.text.eq_ignore_ascii_case("password") && is_string(value.text),
+        _ => false,
+    });
+    let is_near = |text: &str, words: [&str; 2]| suggest::nearest(text, words).is_some();
+    let nearly_sets_one = |statement: &[Piece<'_>]| match statement {
+        [first, second, rest @ ..] => {
+            is_near(first.text, ["create", "alter"])
+                && is_near(second.text, ["role", "user"])
+                && rest.iter().any(|piece| suggest::nearest("password", [piece.text]).is_some())
+        }
+        _ => false,
+    };
+    sets_one || pieces.split(|piece| piece.text == ";").any(nearly_sets_one)
 }
 
 /// Handles key presses.
@@ -201,10 +212,21 @@ mod tests {
             "ALTER ROLE ada password 'secret';",
             "create role ada login PASSWORD\n /* new */ E'secret'",
             "ALTER ROLE ada PASSWORD 'not finished",
+            "CREATE USER ada PASSWORD U&'secret';",
+            "SELECT 1; create user ada Password \"secret\"",
+            "CREATE ROLE ada LOGIN PASSWORD secret",
+            "CREATE USER ada passwrd 'secret'",
+            "ALTRE USER ada WITH PASWORD = secret",
         ] {
             assert!(has_password(text), "{text}");
         }
-        for text in ["SELECT 'password', 'x'", "SELECT password FROM t WHERE a = 'x'", "password"] {
+        for text in [
+            "SELECT 'password', 'x'",
+            "SELECT password FROM t WHERE a = 'x'",
+            "password",
+            "CREATE USER ada LOGIN; SELECT password FROM t",
+            "CREATE TABLE users (password text)",
+        ] {
             assert!(!has_password(text), "{text}");
         }
     }
