@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cleave_client::ClientError;
+use cleave_host::{Error, StorageError};
 
 /// A failed command; one variant for each exit code, and for each remedy.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +22,19 @@ pub(crate) enum Failure {
     },
     /// The database or a device cannot be opened or reached.
     #[error("{0}")]
-    Open(#[source] cleave_host::Error),
+    Open(#[source] Error),
+    /// Another process has the database open, and the command does not go by that process: end it.
+    #[error(
+        "the database \"{}\" is in use by another process{holder}; this command needs the database for itself: \
+         end that process",
+        path.display()
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// That process and its program, after a comma; empty: not known.
+        holder: String,
+    },
     /// A server cannot be reached, or refuses the connection.
     #[error("{0}")]
     Server(#[source] ClientError),
@@ -33,7 +46,7 @@ pub(crate) enum Failure {
     Reported,
     /// A statement, or a load, failed.
     #[error("ERROR {state}: {0}", state = .0.sqlstate())]
-    Sql(#[source] cleave_host::Error),
+    Sql(#[source] Error),
     /// A statement of a workload failed, here or on the server that it was sent to.
     #[error("{0}")]
     Workload(String),
@@ -64,7 +77,7 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Failure::Usage(_) | Failure::File { .. } | Failure::Output(_) | Failure::Faults(_) => 1,
-            Failure::Open(_) | Failure::Server(_) | Failure::Device(_) => 2,
+            Failure::Open(_) | Failure::InUse { .. } | Failure::Server(_) | Failure::Device(_) => 2,
             Failure::Reported | Failure::Sql(_) | Failure::Workload(_) => 3,
             Failure::Disagreement(_) => 4,
         })
@@ -73,6 +86,16 @@ impl Failure {
     /// Whether the reader of our output has closed the pipe, as `head` does: not an error.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         matches!(self, Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+
+    /// The same of a command that needs the database for itself.
+    pub(crate) fn of_lone_command(self) -> Failure {
+        if let Failure::Open(Error::Storage(error)) = &self
+            && let StorageError::InUse { path, holder } = &**error
+        {
+            return Failure::InUse { path: path.clone(), holder: holder.clone() };
+        }
+        self
     }
 
     /// A failure to read or write `path`.

@@ -71,6 +71,8 @@ fn main() -> ExitCode {
     if let Command::Serve(_) = invocation.command {
         cleave_device::signals::block();
     }
+    // These two go by another process that has the database open, if it answers.
+    let is_lone = !matches!(invocation.command, Command::Sql { .. } | Command::Explain(_));
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.thread_stack_size(STACK_BYTES).enable_all();
     if let Command::Serve(_) = invocation.command {
@@ -99,6 +101,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_closed_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
+            let failure = if is_lone { failure.of_lone_command() } else { failure };
             if !matches!(failure, Failure::Reported) {
                 complain(&failure.to_string());
             }

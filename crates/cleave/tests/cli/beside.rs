@@ -109,9 +109,11 @@ fn a_second_process_reads_what_the_first_has_committed_and_changes_nothing() {
     let explained = ["explain", "--db", name, "--analyze", "DELETE FROM people"];
     assert!(cleave(&explained).fails(3).contains("25006"));
     // What cannot go by the shell says who has the database.
-    let failed = cleave(&["check", "--db", name]).fails(2);
-    let holder = format!("in use by another process, {} (cleave)", first.child.id());
-    assert!(failed.contains(&holder), "{failed}");
+    let holder = format!("in use by another process, {} (cleave); this", first.child.id());
+    for command in [&["check", "--db", name][..], &["device", "list", "--db", name]] {
+        let failed = cleave(command).fails(2);
+        assert!(failed.contains(&holder) && failed.contains("for itself"), "{failed}");
+    }
     assert_eq!(first.end("DELETE FROM people WHERE id = 2;"), (Some(0), String::new()));
     assert_eq!(second(&db, &["-c", COUNT]).ok(), "n\n1\n");
 }
