@@ -62,15 +62,19 @@ fn message(elapsed: Duration, (done, total): (u64, u64)) -> String {
     if total == 0 {
         return format!("{seconds} s");
     }
+    if done >= total {
+        // Rows may be sorted or joined after all were read.
+        return format!("input read, {seconds} s");
+    }
     let (done, total) = (u128::from(done), u128::from(total));
     let share = |of: u128| usize::try_from(of * done / total).unwrap_or(0);
     let filled = share(WIDTH_OF_SHARE).min(WIDTH);
     let bar = format!("{}{}", "█".repeat(filled), "░".repeat(WIDTH - filled));
-    // What is begun last is not done, and rows may be sorted after all were read.
+    // What is begun last is not done.
     let left = elapsed.as_millis() * (total - done);
     let left = match left.checked_div(done) {
-        Some(milliseconds) if done < total => format!(", {} s left", milliseconds.div_ceil(1000)),
-        _ => String::new(),
+        Some(milliseconds) => format!(", {} s left", milliseconds.div_ceil(1000)),
+        None => String::new(),
     };
     format!("{bar} {:3} %  {seconds} s{left}", share(100))
 }
@@ -86,7 +90,7 @@ mod tests {
         let half = format!("{}{}", "█".repeat(15), "░".repeat(15));
         assert_eq!(shown(4, (5, 10)), format!("{half}  50 %  4 s, 4 s left"));
         assert!(shown(4, (0, 10)).ends_with("░   0 %  4 s"), "nothing is known yet");
-        assert_eq!(shown(4, (10, 10)), format!("{} 100 %  4 s", "█".repeat(30)));
+        assert_eq!(shown(4, (10, 10)), "input read, 4 s");
         assert!(shown(10, (u64::MAX / 2, u64::MAX)).ends_with(" 49 %  10 s, 10 s left"));
     }
 }
