@@ -9,7 +9,9 @@
 //! Source: PostgreSQL's manual, "Connection URIs" and "The Password File".
 
 use std::fmt;
+use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -331,10 +333,25 @@ fn rest_of(url: &str) -> Option<&str> {
     url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"))
 }
 
-/// The name of the user of this process, as the system's shells set it.
+/// The name of the user of this process, as the system's shells set it, or as the system's file of users has it:
+/// services and containers have no shell.
 fn system_user(environment: &dyn Fn(&str) -> Option<String>) -> String {
     let named = environment("USER").or_else(|| environment("LOGNAME"));
-    named.filter(|name| !name.is_empty()).unwrap_or_else(|| "postgres".to_owned())
+    let listed = || {
+        let user = fs::metadata("/proc/self").ok()?.uid();
+        name_of(user, &String::from_utf8_lossy(&fs::read("/etc/passwd").ok()?))
+    };
+    let named = named.filter(|name| !name.is_empty()).or_else(listed);
+    named.unwrap_or_else(|| "postgres".to_owned())
+}
+
+/// The name of the user with this number, in lines `name:password:number:…`.
+fn name_of(user: u32, users: &str) -> Option<String> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (!name.is_empty() && number.parse::<u32>().ok() == Some(user)).then(|| name.to_owned())
+    })
 }
 
 /// Decodes a part of a URL, in which `%41` is the byte 41.

@@ -28,6 +28,20 @@ fn a_url_names_all_parts_and_the_environment_the_others() {
 }
 
 #[test]
+fn a_user_without_a_name_in_the_environment_is_in_the_system_s_file() {
+    let users =
+        "root:x:0:0:root:/nowhere:/bin/sh\n# a comment\n:x:7::\nada:x:1000:1000:Ada:/nowhere:\n";
+    assert_eq!(name_of(1000, users).as_deref(), Some("ada"));
+    assert_eq!(name_of(0, users).as_deref(), Some("root"));
+    assert_eq!((name_of(7, users), name_of(1, users)), (None, None));
+    let user = |environment: &[(&str, &str)]| {
+        read("postgres://db", environment).unwrap().user().to_owned()
+    };
+    assert_eq!(user(&[("LOGNAME", "eve")]), "eve");
+    assert!(!user(&[]).is_empty());
+}
+
+#[test]
 fn tls_verifies_where_it_is_told_whom_to_trust() {
     let mode = |options: &str| read(&format!("postgres://db/?{options}"), &[]).map(|it| it.tls());
     assert_eq!(mode("sslrootcert=f"), Ok(Tls::VerifyFull));
