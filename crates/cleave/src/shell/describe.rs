@@ -1,34 +1,99 @@
-//! Prints the catalog for `\d` and its like, and `\l`.
+//! Shows the catalog for `\d` and its like, and `\l`: as rows, which have the layout of results, and in words between
+//! them, which layouts for programs leave out. What only the words say is rows there too.
 
+use std::fmt;
 use std::io::{self, Write};
+use std::sync::Arc;
 
-use cleave_host::Database;
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
+use arrow::datatypes::{Field, Schema};
+use arrow::record_batch::RecordBatch;
 use cleave_host::catalog::index_definition::{IndexDefinition, PRIMARY_KEY};
 use cleave_host::catalog::{CatalogState, TableState, TabletState};
 use cleave_host::planner;
 use cleave_host::value::value_text;
+use cleave_host::{Database, Outcome};
 use cleave_store::TableSchema;
 use datafusion::common::ScalarValue;
 
+use super::format::{Expanded, Format, Layout, printable, write_rows};
+
+/// Titles of columns that hold whole numbers, where no cell says something else.
+const NUMBERS: [&str; 6] = ["bytes", "commit", "indexes", "rows", "tables", "tablets"];
+
+/// What a command shows.
+pub(crate) struct Shown<'a> {
+    text: Vec<u8>,
+    layout: &'a Layout,
+}
+
+impl<'a> Shown<'a> {
+    /// Nothing yet.
+    pub(crate) fn new(layout: &'a Layout) -> Self {
+        Self { text: Vec::new(), layout }
+    }
+
+    /// All that is shown. Names and values may have control characters, which programs get as they are.
+    pub(crate) fn into_text(self) -> String {
+        let text = String::from_utf8_lossy(&self.text);
+        if self.is_for_programs() { text.into_owned() } else { printable(&text) }
+    }
+
+    fn is_for_programs(&self) -> bool {
+        self.layout.format.is_for_programs()
+    }
+
+    /// A line for people.
+    fn say(&mut self, line: fmt::Arguments<'_>) -> io::Result<()> {
+        if self.is_for_programs() { Ok(()) } else { writeln!(self.text, "{line}") }
+    }
+
+    fn rows<const N: usize>(&mut self, titles: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
+        if self.layout.format == Format::Table && self.layout.expanded != Expanded::On {
+            return write_columns(&mut self.text, titles, rows);
+        }
+        let column = |index: usize, title: &str| -> ArrayRef {
+            let cells = || rows.iter().filter_map(move |row| row.get(index)).map(String::as_str);
+            let numbers = cells().map(|cell| cell.parse().ok()).collect::<Option<Vec<i64>>>();
+            match numbers.filter(|_| NUMBERS.contains(&title)) {
+                Some(numbers) => Arc::new(Int64Array::from(numbers)),
+                None => Arc::new(StringArray::from_iter_values(cells())),
+            }
+        };
+        let columns: Vec<ArrayRef> =
+            titles.into_iter().enumerate().map(|(index, title)| column(index, title)).collect();
+        let fields = titles.into_iter().zip(&columns);
+        let fields =
+            fields.map(|(title, values)| Field::new(title, values.data_type().clone(), false));
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns).map_err(io::Error::other)?;
+        write_rows(&mut self.text, self.layout, &schema, &[batch])
+    }
+}
+
 /// `\l`: the database's folder, and its devices.
-pub(crate) fn database(out: &mut dyn Write, database: &Database) -> io::Result<()> {
+pub(crate) fn database(out: &mut Shown<'_>, database: &Database) -> io::Result<()> {
     let catalog = database.catalog();
-    writeln!(
-        out,
-        "database {}, {} tables, commit {}",
-        database.directory().display(),
-        catalog.tables().count() + catalog.damaged_tables().count(),
-        catalog.commit
-    )?;
+    let directory = database.directory().display();
+    let table_count = catalog.tables().count() + catalog.damaged_tables().count();
+    if out.is_for_programs() {
+        let row = [directory.to_string(), table_count.to_string(), catalog.commit.to_string()];
+        out.rows(["database", "tables", "commit"], &[row])?;
+        let devices: Vec<[String; 2]> =
+            catalog.devices().map(|device| [device.name.clone(), device.address()]).collect();
+        return out.rows(["device", "address"], &devices);
+    }
+    let commit = catalog.commit;
+    out.say(format_args!("database {directory}, {table_count} tables, commit {commit}"))?;
     for device in catalog.devices() {
-        writeln!(out, "  device {} ({})", device.name, device.address())?;
+        out.say(format_args!("  device {} ({})", device.name, device.address()))?;
     }
     Ok(())
 }
 
 /// `\d`: the tables; with their sizes if `has_detail`.
 pub(crate) fn tables(
-    out: &mut dyn Write,
+    out: &mut Shown<'_>,
     catalog: &CatalogState,
     has_detail: bool,
 ) -> io::Result<()> {
@@ -44,14 +109,14 @@ pub(crate) fn tables(
     });
     let mut rows: Vec<[String; 3]> = sound.chain(damaged).collect();
     rows.sort_unstable();
-    if rows.is_empty() {
-        return writeln!(out, "no tables yet; CREATE TABLE makes one");
+    if rows.is_empty() && !out.is_for_programs() {
+        return out.say(format_args!("no tables yet; CREATE TABLE makes one"));
     }
-    write_columns(out, ["table", "rows", "device"], &rows)
+    out.rows(["table", "rows", "device"], &rows)
 }
 
 /// `\dt+`: the tables with what they take.
-fn tables_with_sizes(out: &mut dyn Write, catalog: &CatalogState) -> io::Result<()> {
+fn tables_with_sizes(out: &mut Shown<'_>, catalog: &CatalogState) -> io::Result<()> {
     let rows: Vec<[String; 6]> = catalog
         .tables()
         .map(|table| {
@@ -65,11 +130,11 @@ fn tables_with_sizes(out: &mut dyn Write, catalog: &CatalogState) -> io::Result<
             ]
         })
         .collect();
-    write_columns(out, ["table", "rows", "tablets", "bytes", "indexes", "device"], &rows)
+    out.rows(["table", "rows", "tablets", "bytes", "indexes", "device"], &rows)
 }
 
 /// `\di`: the indexes.
-pub(crate) fn indexes(out: &mut dyn Write, catalog: &CatalogState) -> io::Result<()> {
+pub(crate) fn indexes(out: &mut Shown<'_>, catalog: &CatalogState) -> io::Result<()> {
     let sound = catalog.indexes().map(|(table, index)| {
         [index.name.clone(), table.schema.name.clone(), index_kind(&table.schema, index)]
     });
@@ -80,51 +145,59 @@ pub(crate) fn indexes(out: &mut dyn Write, catalog: &CatalogState) -> io::Result
     });
     let mut rows: Vec<[String; 3]> = sound.chain(damaged).collect();
     rows.sort_unstable();
-    write_columns(out, ["index", "table", "kind"], &rows)
+    out.rows(["index", "table", "kind"], &rows)
 }
 
 /// `\dv`: the views.
-pub(crate) fn views(out: &mut dyn Write, catalog: &CatalogState) -> io::Result<()> {
+pub(crate) fn views(out: &mut Shown<'_>, catalog: &CatalogState) -> io::Result<()> {
+    let width = if out.is_for_programs() { usize::MAX } else { QUERY_WIDTH };
     let rows: Vec<[String; 2]> = catalog
         .views()
-        .map(|view| [view.schema.name.clone(), one_line(&view.query, QUERY_WIDTH)])
+        .map(|view| [view.schema.name.clone(), one_line(&view.query, width)])
         .collect();
-    write_columns(out, ["view", "query"], &rows)
+    out.rows(["view", "query"], &rows)
 }
 
 /// `\df`: the functions whose names have a part.
-pub(crate) fn functions(out: &mut dyn Write, part: &str) -> io::Result<()> {
+pub(crate) fn functions(out: &mut Shown<'_>, part: &str) -> io::Result<()> {
     let rows: Vec<[String; 2]> = planner::functions()
         .into_iter()
         .filter(|(name, _)| name.contains(part))
         .map(|(name, kind)| [name, kind.to_owned()])
         .collect();
-    write_columns(out, ["function", "kind"], &rows)
+    out.rows(["function", "kind"], &rows)
 }
 
 /// `\d NAME` of a view or an index; false: it is neither.
 pub(crate) fn view_or_index(
-    out: &mut dyn Write,
+    out: &mut Shown<'_>,
     catalog: &CatalogState,
     name: &str,
     has_detail: bool,
 ) -> io::Result<bool> {
     if let Some(view) = catalog.view(name) {
-        writeln!(out, "View \"{name}\"")?;
+        out.say(format_args!("View \"{name}\""))?;
         columns(out, &view.schema)?;
-        if has_detail {
-            writeln!(out, "Query:\n  {}", view.query)?;
+        if has_detail && out.is_for_programs() {
+            out.rows(["query"], &[[view.query.clone()]])?;
+        } else if has_detail {
+            out.say(format_args!("Query:\n  {}", view.query))?;
         }
         return Ok(true);
     }
     let Some((table, index)) = catalog.index(name) else { return Ok(false) };
     let kind = index_kind(&table.schema, index);
-    writeln!(out, "Index \"{name}\" of table \"{}\": {kind}", table.schema.name)?;
+    if out.is_for_programs() {
+        let row = [name.to_owned(), table.schema.name.clone(), kind];
+        out.rows(["index", "table", "kind"], &[row])?;
+    } else {
+        out.say(format_args!("Index \"{name}\" of table \"{}\": {kind}", table.schema.name))?;
+    }
     Ok(true)
 }
 
 /// The columns of a table or view.
-fn columns(out: &mut dyn Write, schema: &TableSchema) -> io::Result<()> {
+fn columns(out: &mut Shown<'_>, schema: &TableSchema) -> io::Result<()> {
     let rows: Vec<[String; 4]> = schema
         .columns
         .iter()
@@ -137,7 +210,7 @@ fn columns(out: &mut dyn Write, schema: &TableSchema) -> io::Result<()> {
             ]
         })
         .collect();
-    write_columns(out, ["column", "type", "nullable", "default"], &rows)
+    out.rows(["column", "type", "nullable", "default"], &rows)
 }
 
 /// Bytes of a tablet on its device.
@@ -147,34 +220,40 @@ fn bytes(tablet: &TabletState) -> usize {
 
 /// `\d TABLE`: columns, indexes, and the devices of its rows.
 pub(crate) fn table(
-    out: &mut dyn Write,
+    out: &mut Shown<'_>,
     catalog: &CatalogState,
     table: &TableState,
 ) -> io::Result<()> {
     let schema = &table.schema;
-    writeln!(out, "Table \"{}\", {} rows", schema.name, table.row_count())?;
+    out.say(format_args!("Table \"{}\", {} rows", schema.name, table.row_count()))?;
     columns(out, schema)?;
     if !table.indexes.is_empty() || !table.damaged.is_empty() {
-        writeln!(out, "Indexes:")?;
+        out.say(format_args!("Indexes:"))?;
     }
+    let mut kinds = Vec::new();
     for index in &table.indexes {
-        writeln!(out, "  {} {}", index.name, index_kind(schema, index))?;
+        let kind = index_kind(schema, index);
+        out.say(format_args!("  {} {kind}", index.name))?;
+        kinds.push([index.name.clone(), kind]);
     }
     for index in &table.damaged {
-        let definition = &index.definition;
-        let kind = index_kind(schema, definition);
-        writeln!(out, "  {} {kind}: cannot be used", definition.name)?;
+        let name = &index.definition.name;
+        let kind = format!("{}: cannot be used", index_kind(schema, &index.definition));
+        out.say(format_args!("  {name} {kind}"))?;
+        kinds.push([name.clone(), kind]);
         for fault in &index.faults {
-            writeln!(out, "    {fault}")?;
+            out.say(format_args!("    {fault}"))?;
         }
     }
+    if out.is_for_programs() {
+        out.rows(["index", "kind"], &kinds)?;
+    }
     let segment_count: usize = table.tablets.iter().map(|tablet| tablet.heap.len()).sum();
-    writeln!(
-        out,
+    out.say(format_args!(
         "On device {}: {segment_count} segments, {} bytes with indexes",
         table.placement(catalog),
         table.tablets.iter().map(|tablet| bytes(tablet)).sum::<usize>()
-    )?;
+    ))?;
     if table.tablets.len() == 1 {
         return Ok(());
     }
@@ -191,7 +270,7 @@ pub(crate) fn table(
             ]
         })
         .collect();
-    write_columns(out, ["tablet", "device", "rows", "bytes"], &rows)
+    out.rows(["tablet", "device", "rows", "bytes"], &rows)
 }
 
 /// Most common values that are shown.
@@ -201,9 +280,31 @@ const VALUE_WIDTH: usize = 24;
 /// Characters of a view's query that a list of views shows.
 const QUERY_WIDTH: usize = 80;
 
+/// Characters of a text in the statistics that a server gives, which are shown.
+pub(crate) const STATISTICS_WIDTH: usize = 40;
+
+/// The outcome with texts of at most `width` characters.
+pub(crate) fn shortened(outcome: Outcome, width: usize) -> io::Result<Outcome> {
+    let (schema, batches) = match outcome {
+        Outcome::Rows { schema, batches } => (schema, batches),
+        done @ Outcome::Done { .. } => return Ok(done),
+    };
+    let short = |column: &ArrayRef| -> ArrayRef {
+        let Some(texts) = column.as_string_opt::<i32>() else { return Arc::clone(column) };
+        let texts = texts.iter().map(|text| text.map(|text| one_line(text, width)));
+        Arc::new(texts.collect::<StringArray>())
+    };
+    let batches = batches.into_iter().map(|batch| {
+        let columns: Vec<ArrayRef> = batch.columns().iter().map(&short).collect();
+        RecordBatch::try_new(batch.schema(), columns).map_err(io::Error::other)
+    });
+    let batches = batches.collect::<io::Result<Vec<_>>>()?;
+    Ok(Outcome::Rows { schema, batches })
+}
+
 /// `\stats [TABLE]`: the statistics of each column, from ANALYZE.
 pub(crate) fn statistics(
-    out: &mut dyn Write,
+    out: &mut Shown<'_>,
     database: &Database,
     catalog: &CatalogState,
     name: Option<&str>,
@@ -214,17 +315,21 @@ pub(crate) fn statistics(
             continue;
         }
         let Some(known) = database.table_statistics(schema.table_id) else {
-            writeln!(out, "Table \"{0}\": no statistics; ANALYZE {0} gathers them", schema.name)?;
+            let name = &schema.name;
+            out.say(format_args!("Table \"{name}\": no statistics; ANALYZE {name} gathers them"))?;
             continue;
         };
-        writeln!(
-            out,
+        out.say(format_args!(
             "Table \"{}\": analyzed at {} rows in {} pages; {} rows by now",
             schema.name,
             known.row_count,
             known.page_count,
             table.row_count()
-        )?;
+        ))?;
+        if out.is_for_programs() && name.is_none() {
+            let row = [schema.name.clone(), known.row_count.to_string()];
+            out.rows(["table", "rows"], &[row])?;
+        }
         let rows: Vec<[String; 7]> = schema
             .columns
             .iter()
@@ -245,7 +350,7 @@ pub(crate) fn statistics(
             })
             .collect();
         let titles = ["column", "NULL", "distinct", "bytes", "min", "max", "most common"];
-        write_columns(out, titles, &rows)?;
+        out.rows(titles, &rows)?;
     }
     Ok(())
 }
@@ -288,6 +393,7 @@ fn index_kind(schema: &TableSchema, index: &IndexDefinition) -> String {
     format!("{kind}({columns})")
 }
 
+/// A table without frames and without the number of its rows: words stand around it.
 fn write_columns<const N: usize>(
     out: &mut dyn Write,
     titles: [&str; N],

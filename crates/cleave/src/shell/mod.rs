@@ -129,11 +129,14 @@ struct Buffer {
     looked_at: usize,
 }
 
-/// Where a COPY of its client's rows reads and writes, if that is not standard input and output.
+/// Where a COPY of its client's rows reads and writes, if that is not standard input and output; and what of the result
+/// is shown.
 #[derive(Default)]
 struct Ends {
     input: Option<Box<dyn Read + Send>>,
     output: Option<Box<dyn Write + Send>>,
+    /// Characters to which texts of the result are shortened for people; None: they are whole.
+    text_width: Option<usize>,
 }
 
 /// Lines of a script behind those that were read.
@@ -421,7 +424,12 @@ impl Shell {
         };
         let has_tags = !self.display.format.is_for_programs() && !shows_rows;
         // Queries of a batch have rows also where one of them has failed.
+        let text_width = ends.text_width.filter(|_| !self.display.format.is_for_programs());
         for outcome in outcomes {
+            let outcome = match text_width {
+                Some(width) => describe::shortened(outcome, width)?,
+                None => outcome,
+            };
             self.show(outcome, has_tags)?;
         }
         if let Some(complaint) = complaint {

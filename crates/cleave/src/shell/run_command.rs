@@ -12,7 +12,8 @@ use cleave_host::{CatalogState, CountedFile, Database};
 use cleave_media::{Clock, SystemClock};
 
 use super::client_copy::{ClientCopy, End};
-use super::format::{Expanded, printable};
+use super::describe::Shown;
+use super::format::Expanded;
 use super::meta_command::{self, MetaCommand};
 use super::output::{Output, ResultFile};
 use super::statements::Statement;
@@ -57,13 +58,11 @@ impl Shell {
                     Target::Local(local) => Arc::clone(&local.database),
                     Target::Remote(_) => return self.describe_remote(&command, origin).await,
                 };
-                let mut text = Vec::new();
-                match Self::describe(&mut text, &database, &database.catalog(), &command)? {
-                    // Names and values may have control characters.
-                    Ok(()) => {
-                        let text = printable(&String::from_utf8_lossy(&text));
-                        self.show_text(text.as_bytes())?;
-                    }
+                let screen = self.screen.filter(|_| self.out.is_terminal());
+                let layout = self.display.layout(screen, false, screen.is_some());
+                let mut shown = Shown::new(&layout);
+                match Self::describe(&mut shown, &database, &database.catalog(), &command)? {
+                    Ok(()) => self.show_text(shown.into_text().as_bytes())?,
                     Err(error) => return self.complain(&error.to_string(), origin),
                 }
             }
@@ -144,7 +143,7 @@ impl Shell {
 
     /// Writes what a command shows of the catalog; the inner error is the user's.
     fn describe(
-        out: &mut Vec<u8>,
+        out: &mut Shown<'_>,
         database: &Database,
         catalog: &CatalogState,
         command: &MetaCommand,
@@ -189,8 +188,12 @@ impl Shell {
             Ok(queries) => queries,
             Err(message) => return self.complain(&message, origin),
         };
+        // The values of a histogram are a hundred.
+        let is_statistics = matches!(command, MetaCommand::Statistics(_));
+        let text_width = is_statistics.then_some(describe::STATISTICS_WIDTH);
         for query in queries {
-            self.run_own(&query, Ends::default(), origin).await?;
+            let ends = Ends { text_width, ..Ends::default() };
+            self.run_own(&query, ends, origin).await?;
         }
         Ok(Next::Continue)
     }
@@ -216,11 +219,11 @@ impl Shell {
                     }
                     Target::Remote(_) => Box::new(file),
                 };
-                Ends { input: Some(input), output: None }
+                Ends { input: Some(input), ..Ends::default() }
             }
             End::To(path) => {
                 let written = file.insert(ResultFile::create(&path)?);
-                Ends { input: None, output: Some(Box::new(written.clone())) }
+                Ends { output: Some(Box::new(written.clone())), ..Ends::default() }
             }
             End::Client => Ends::default(),
         };

@@ -258,6 +258,22 @@ fn the_catalog_is_listed_and_statements_explained() {
         let out = sql(place.path(), &["-c", command]).ok();
         assert!(parts.iter().all(|part| out.contains(part)), "{command}: {out}");
     }
+    // Layouts for programs have rows alone, and all of them.
+    for (format, command, rows) in [
+        ("csv", "\\dt", "table,rows,device\npeople,2,embedded\n"),
+        ("json", "\\di", "\"index\":\"by_name\",\"table\":\"people\""),
+        ("json", "\\dt+", "\"rows\":2,"),
+        ("csv", "\\d people", "name,text,\"\",\"\"\n"),
+        ("csv", "\\d people", "index,kind\n"),
+        ("csv", "\\df date_trunc", "function,kind\n"),
+        ("markdown", "\\dv", "| named | SELECT"),
+        ("json", "\\l", "\"device\":\"embedded\""),
+    ] {
+        let out = sql(place.path(), &["--format", format, "-c", command]).ok();
+        assert!(out.contains(rows) && !out.contains("Table \""), "{command}: {out}");
+    }
+    let boxed = sql(place.path(), &["-c", "\\pset format box\n\\d people"]).ok();
+    assert!(boxed.contains("│ born   │ date"), "{boxed}");
     let error = sql(place.path(), &["-c", "\\tming"]).fails(3);
     assert!(error.contains("did you mean \\timing?"), "{error}");
 }
