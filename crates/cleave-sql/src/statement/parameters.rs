@@ -24,12 +24,12 @@ use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::sql::sqlparser::ast::{self, DataType, Expr, TimezoneInfo, Visitor, VisitorMut};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::dialect::digits_behind_point;
 use crate::statement::files::parameters_of;
 use crate::statement::locked_parts::GivenRows;
-use crate::statement::parse::Cursor;
+use crate::statement::parse::{Cursor, tokenize};
 
 mod any_list;
 mod by_place;
@@ -508,8 +508,7 @@ pub struct StatementText {
 impl StatementText {
     /// The pieces of `text`, which the parser has read.
     pub fn of(text: &str) -> Self {
-        let dialect = PostgreSqlDialect {};
-        let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().unwrap_or_default();
+        let tokens = tokenize(&PostgreSqlDialect {}, text).unwrap_or_default();
         let (mut pieces, mut begin) = (Vec::new(), 0);
         let mut cursor = Cursor::new(text);
         for token in tokens {

@@ -15,7 +15,7 @@ use cleave_catalog::error::{Error, Fault, Position, Result};
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
 use crate::statement::catalog_syntax;
 use crate::statement::changing_with::{self, ChangingWith};
@@ -96,6 +96,7 @@ pub use settings::Scope;
 pub use summary::Summary;
 pub use system::SystemStatement;
 pub use tablets::{PlaceTablets, Placing};
+pub use tokens::tokenize;
 pub use vacuum::Vacuum;
 pub use without_schema::{names_without_schema, with_schema};
 
@@ -337,14 +338,11 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
 /// Those of [`parse_script`], and [`Error::Unsupported`] for names of another database.
 pub fn parse_script_in(script: &str, database: Option<&str>) -> Result<Vec<ParsedStatement>> {
     let dialect = BoundedPostgres::of(script);
-    let mut tokens =
-        Tokenizer::new(&dialect, script).tokenize_with_location().map_err(|error| {
-            Error::Syntax {
-                message: error.message,
-                near: roles::not_a_password(script, text_at(script, error.location)),
-                position: position_of(error.location),
-            }
-        })?;
+    let mut tokens = tokenize(&dialect, script).map_err(|error| Error::Syntax {
+        message: error.message,
+        near: roles::not_a_password(script, text_at(script, error.location)),
+        position: position_of(error.location),
+    })?;
     tokens::refuse_hidden(&tokens)?;
     tokens::join_literals(&mut tokens).map_err(|place| Error::Syntax {
         message: "a literal behind another one, without an operator".to_owned(),

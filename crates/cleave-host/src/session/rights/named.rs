@@ -7,10 +7,11 @@ use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast::{self, Visitor};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::Token;
 
 use cleave_query::select::is_for_everybody;
 use cleave_sql::statement::names::{fold, table_name};
+use cleave_sql::statement::parse::tokenize;
 use cleave_sql::visiting::{Visited, visit};
 
 /// The names in a statement.
@@ -182,11 +183,12 @@ pub(super) struct Words {
 impl Words {
     pub(super) fn of(text: &str, renames: bool) -> Self {
         let mut found = Self { words: BTreeSet::new(), all: renames };
-        let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize() else {
+        let Ok(tokens) = tokenize(&PostgreSqlDialect {}, text) else {
             return Self { all: true, ..found };
         };
+        let tokens = tokens.iter().map(|token| &token.token);
         let tokens: Vec<&Token> =
-            tokens.iter().filter(|token| !matches!(token, Token::Whitespace(_))).collect();
+            tokens.filter(|token| !matches!(token, Token::Whitespace(_))).collect();
         for (place, token) in tokens.iter().enumerate() {
             let before = place.checked_sub(1).and_then(|place| tokens.get(place).copied());
             match token {

@@ -25,9 +25,10 @@ use datafusion::sql::sqlparser::ast::{CastKind, Expr, UnaryOperator};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::nesting::PARSED_LEVELS_MAX;
+use super::tokens::tokenize;
 use super::{exclude, joined_subqueries, only, operators, windows};
 
 /// Attempts that any text may begin.
@@ -44,7 +45,7 @@ pub fn read_text<T: Visited>(
     read: impl FnOnce(&mut Parser) -> Result<T, ParserError>,
 ) -> Result<T, ParserError> {
     let dialect = BoundedPostgres::of(text);
-    let mut tokens = Tokenizer::new(&dialect, text).tokenize_with_location()?;
+    let mut tokens = tokenize(&dialect, text)?;
     exclude::take_exclude(&mut tokens);
     let has_windows = tokens.iter().any(windows::is_concerned);
     let tokens = operators::lower_before_any(only::drop_words(tokens));

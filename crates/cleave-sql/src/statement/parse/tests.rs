@@ -3,9 +3,10 @@
 use cleave_catalog::error::{Error, Position};
 use cleave_catalog::settings::Isolation;
 
-use super::{ExplainFormat, Statement, is_default, parse_script, parse_script_in};
+use super::{ExplainFormat, Statement, is_default, parse_script, parse_script_in, tokenize};
 use super::{Modes, Scope};
 use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 
 fn one(sql: &str) -> Statement {
     let mut statements = parse_script(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
@@ -36,6 +37,23 @@ fn a_script_is_cut_into_statements_with_text_and_position() {
     );
     assert!(parse_script("").unwrap().is_empty());
     assert!(parse_script(" ; -- nothing\n /* at all */ ;").unwrap().is_empty());
+}
+
+#[test]
+fn an_operator_ends_before_the_signs_of_its_operand() {
+    let columns = |text: &str| -> Vec<_> {
+        let tokens = tokenize(&PostgreSqlDialect {}, text).unwrap();
+        let places = tokens
+            .iter()
+            .map(|token| (token.token.to_string(), token.span.start.column, token.span.end.column));
+        places.collect()
+    };
+    let of = |text: &str, start, end| (text.to_owned(), start, end);
+    let found = columns("a>=-+5");
+    assert_eq!(found, [of("a", 1, 2), of(">=", 2, 4), of("-", 4, 5), of("+", 5, 6), of("5", 6, 7)]);
+    assert_eq!(columns("a->-5")[1..3], [of("->", 2, 4), of("-", 4, 5)]);
+    assert_eq!(columns("a||-5")[1..3], [of("||", 2, 4), of("-", 4, 5)]);
+    assert_eq!(columns("a&-5")[1], of("&-", 2, 4));
 }
 
 #[test]

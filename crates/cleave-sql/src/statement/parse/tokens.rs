@@ -1,14 +1,82 @@
-//! Checks and rewrites of a script's tokens before the parser crate reads them: clauses that it does not know are taken
-//! out, or replaced.
+//! The tokens of a script, and checks and rewrites of them before the parser crate reads them: operators are cut as
+//! PostgreSQL cuts them, and clauses that the crate does not know are taken out, or replaced.
 
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::identifiers::CATALOG;
 use datafusion::sql::sqlparser::ast::Ident;
-use datafusion::sql::sqlparser::tokenizer::{Span, Token, TokenWithSpan, Whitespace};
+use datafusion::sql::sqlparser::dialect::Dialect;
+use datafusion::sql::sqlparser::tokenizer::{
+    Location, Span, Token, TokenWithSpan, Tokenizer, TokenizerError, Whitespace,
+};
 
 use crate::statement::catalog_tables::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 use crate::statement::locking::HIDDEN;
 use crate::statement::names::{SCHEMA, fold, position_of};
+
+/// Characters of operators that are not the standard's.
+const MARKS: [char; 10] = ['~', '!', '@', '#', '%', '^', '&', '|', '`', '?'];
+
+/// The tokens of `text`. The crate takes all characters of operators that stand side by side for one operator; here
+/// `a>-5` has `>` and `-`, as in PostgreSQL.
+///
+/// # Errors
+/// The crate's, such as of a string that does not end.
+pub fn tokenize(dialect: &dyn Dialect, text: &str) -> Result<Vec<TokenWithSpan>, TokenizerError> {
+    let tokens = Tokenizer::new(dialect, text).tokenize_with_location()?;
+    if !tokens.iter().any(|token| signs_behind(&token.token).is_some()) {
+        return Ok(tokens);
+    }
+    let mut cut = Vec::with_capacity(tokens.len() + 1);
+    for token in tokens {
+        match signs_behind(&token.token) {
+            Some((operator, signs)) => push_cut(&mut cut, dialect, operator, signs, token.span),
+            None => cut.push(token),
+        }
+    }
+    Ok(cut)
+}
+
+/// An operator and the signs of its right operand, if the crate took both for one operator. By PostgreSQL's rule an
+/// operator of several characters ends in a sign only if it has one of [`MARKS`]. `%-` and `||-` are no operators here,
+/// and are cut too.
+fn signs_behind(token: &Token) -> Option<(&str, &str)> {
+    let Token::CustomBinaryOperator(text) = token else { return None };
+    let operator = match text.trim_end_matches(['+', '-']) {
+        "" => text.get(..1)?,
+        operator => operator,
+    };
+    // A comment ends an operator in PostgreSQL.
+    let has_comment = text.contains("--") || text.contains("/*");
+    let is_whole = operator.contains(MARKS) && !["%", "||"].contains(&operator);
+    let signs = text.get(operator.len()..).filter(|signs| !signs.is_empty())?;
+    (!has_comment && !is_whole).then_some((operator, signs))
+}
+
+/// Appends `operator` and `signs`, which stand at `span`, as tokens of their own.
+fn push_cut(
+    tokens: &mut Vec<TokenWithSpan>,
+    dialect: &dyn Dialect,
+    operator: &str,
+    signs: &str,
+    span: Span,
+) {
+    let mut own = Tokenizer::new(dialect, operator).tokenize().unwrap_or_default();
+    let own = match (own.pop(), own.is_empty()) {
+        (Some(token), true) => token,
+        _ => Token::CustomBinaryOperator(operator.to_owned()),
+    };
+    let mut start = span.start;
+    let mut push = |token: Token, characters: usize| {
+        let column = start.column + u64::try_from(characters).unwrap_or_default();
+        let end = Location { column, ..start };
+        tokens.push(TokenWithSpan::new(token, Span::new(start, end)));
+        start = end;
+    };
+    push(own, operator.chars().count());
+    for sign in signs.chars() {
+        push(if sign == '-' { Token::Minus } else { Token::Plus }, 1);
+    }
+}
 
 /// Refuses names with the sign that marks internal names in plans, such as that of the target rows of a statement: a
 /// user who could write them would bypass privileges.

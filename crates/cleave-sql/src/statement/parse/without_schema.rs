@@ -10,11 +10,11 @@ use cleave_catalog::error::{NameKind, Position};
 use cleave_catalog::identifiers::{has_schema, unqualified};
 use datafusion::sql::sqlparser::ast::{self, ObjectName, Statement, TableFactor, Visitor};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token};
 
 use super::Cursor;
 use super::dialect::read_text;
-use super::tokens::{is_solid, is_word};
+use super::tokens::{is_solid, is_word, tokenize};
 use crate::statement::names::{fold, position_of};
 use crate::visiting::visit;
 
@@ -53,8 +53,7 @@ fn note_listed(text: &str, found: &mut Bare) -> bool {
     if !["copy", "lock"].into_iter().any(|word| first.eq_ignore_ascii_case(word)) {
         return false;
     }
-    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location();
-    let Ok(mut tokens) = tokens else { return false };
+    let Ok(mut tokens) = tokenize(&PostgreSqlDialect {}, text) else { return false };
     tokens.retain(is_solid);
     let mut left = tokens.iter().peekable();
     let is_lock = match left.next() {
