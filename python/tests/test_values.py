@@ -85,6 +85,34 @@ def test_every_type_becomes_arrow(connect):
     table.validate(full=True)
 
 
+def test_quotients_are_decimals(connect, tmp_path):
+    pyarrow, polars = pytest.importorskip("pyarrow"), pytest.importorskip("polars")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    connection = connect(autocommit=True)
+    query, mean = "SELECT avg(v) AS mean FROM (VALUES (1), (2), (NULL)) AS s (v)", decimal.Decimal("1.5")
+    [row] = connection.execute(query).fetchall()
+    assert row == (mean,) and isinstance(row[0], decimal.Decimal)
+    table = connection.execute(query).arrow()
+    assert pyarrow.types.is_decimal128(table.schema.field("mean").type) and table["mean"].to_pylist() == [mean]
+    assert connection.execute(query).pl()["mean"].to_list() == [mean]
+    connection.execute("CREATE TABLE t (mean numeric(10, 2))")
+    wide = pyarrow.table({"mean": table["mean"].cast(pyarrow.decimal256(76, 38))})
+    assert connection.append("t", table) + connection.append("t", wide) == 2
+    assert connection.execute("SELECT * FROM t").fetchall() == [(mean,), (mean,)]
+    file = tmp_path / "mean.parquet"
+    connection.execute(f"COPY ({query}) TO '{file}'")
+    assert parquet.read_schema(file).field("mean").type == pyarrow.decimal128(38, 20)
+    assert polars.read_parquet(file)["mean"].to_list() == [mean]
+
+
+def test_a_quotient_of_too_many_digits_is_no_arrow(db):
+    pyarrow = pytest.importorskip("pyarrow")
+    query = "SELECT 100000000000000000000::numeric(38, 2) / 8 AS q"
+    assert db.execute(query).fetchone() == (decimal.Decimal("12500000000000000000"),)
+    with pytest.raises(pyarrow.ArrowException, match='column "q"'):
+        db.execute(query).arrow()
+
+
 def test_arrow_is_whole_or_a_reader(connect):
     pyarrow = pytest.importorskip("pyarrow")
     connection = connect()

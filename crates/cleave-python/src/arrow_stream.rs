@@ -4,7 +4,7 @@
 //! 1. [`Stream::of_capsule`] moves a stream out of its capsule, so that nobody else reads it.
 //! 2. [`Stream::next`] takes the next batch. What the producer says of it is validated before anything reads it: the
 //!    lengths and offsets of buffers, text as UTF-8. How long a buffer really is, C does not tell.
-//! 3. [`stream_capsule`] and [`schema_capsule`] give batches and columns away.
+//! 3. [`stream_capsule`] and [`schema_capsule`] give batches and columns away, in the types that libraries have.
 //!
 //! This is the only file of the crate with unsafe code: it calls functions of C that the producer points at. What no
 //! program can check is that a capsule with the right name holds such a struct, and that the struct's pointers lead to
@@ -28,6 +28,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods};
 
 use crate::errors::panic_text;
+use crate::plain_types::{library_schema, plain_batch};
 
 /// Names of the capsules, which the interface prescribes.
 const STREAM: &CStr = c"arrow_array_stream";
@@ -126,7 +127,30 @@ pub(crate) fn stream_capsule<'py>(
     py: Python<'py>,
     reader: Box<dyn RecordBatchReader + Send>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
+    let schema = library_schema(&reader.schema());
+    let reader = Box::new(ForLibraries { reader, schema });
     PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(reader), STREAM)
+}
+
+/// Batches in the types that libraries have.
+struct ForLibraries {
+    reader: Box<dyn RecordBatchReader + Send>,
+    schema: SchemaRef,
+}
+
+impl Iterator for ForLibraries {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.reader.next()?;
+        Some(batch.and_then(|batch| plain_batch(&batch, &self.schema)))
+    }
+}
+
+impl RecordBatchReader for ForLibraries {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
 }
 
 /// A capsule with a description of these columns.
@@ -137,7 +161,7 @@ pub(crate) fn schema_capsule<'py>(
     py: Python<'py>,
     schema: &Schema,
 ) -> PyResult<Result<Bound<'py, PyCapsule>, ArrowError>> {
-    match FFI_ArrowSchema::try_from(schema) {
+    match FFI_ArrowSchema::try_from(&*library_schema(schema)) {
         Ok(schema) => PyCapsule::new_with_value(py, schema, SCHEMA).map(Ok),
         Err(error) => Ok(Err(error)),
     }

@@ -2,7 +2,10 @@
 //!
 //! Libraries have several Arrow types for one of SQL (`string_view`, `large_string` and dictionaries for `text`,
 //! seconds and nanoseconds for `timestamp`). Operators and functions know one of each, so batches are cast when they
-//! come in; what has the type already is not copied. Unsigned integers become the next larger signed type.
+//! come in; what has the type already is not copied. Unsigned integers become the next larger signed type. Decimals of
+//! more than 38 digits lose those behind the point that 38 have no place for.
+//!
+//! The other way round, libraries get quotients and averages as a table would store them: [`library_schema`].
 //!
 //! A column may be marked as one in which NaN says that there is no value, as in pandas: it becomes NULL here, where
 //! all threads convert their own slices.
@@ -18,9 +21,12 @@ use arrow::datatypes::{
 };
 use arrow::error::ArrowError;
 use arrow::util::display::FormatOptions;
+use cleave_host::dialect::sql_type;
 
 /// Digits that a number may have.
 const PRECISION_MAX: u8 = 38;
+/// Digits behind the point that a number of more digits does not lose, as of a quotient that is stored.
+const SCALE_MIN: i8 = 20;
 /// Digits of the largest unsigned integer.
 const UNSIGNED_DIGITS: u8 = 20;
 /// What is in the metadata of a column whose NaN are NULL; `cleave/_frames.py` puts it there.
@@ -59,9 +65,11 @@ fn plain_type(data_type: &DataType) -> Option<DataType> {
         DataType::Float16 => DataType::Float32,
         DataType::Decimal32(precision, scale)
         | DataType::Decimal64(precision, scale)
-        | DataType::Decimal128(precision, scale)
-        | DataType::Decimal256(precision, scale) => {
-            DataType::Decimal128((*precision).min(PRECISION_MAX), *scale)
+        | DataType::Decimal128(precision, scale) => DataType::Decimal128(*precision, *scale),
+        DataType::Decimal256(precision, scale) => {
+            let cut = i8::try_from(precision.saturating_sub(PRECISION_MAX)).unwrap_or(i8::MAX);
+            let scale = scale.saturating_sub(cut).max((*scale).min(SCALE_MIN));
+            DataType::Decimal128((*precision).min(PRECISION_MAX), scale)
         }
         DataType::Date64 => DataType::Date32,
         DataType::Time32(_) | DataType::Time64(_) => DataType::Time64(TimeUnit::Microsecond),
@@ -152,4 +160,25 @@ pub(crate) fn given_schema(schema: &Schema) -> SchemaRef {
     let fields = schema.fields().iter();
     let fields = fields.map(|field| Field::new(field.name(), field.data_type().clone(), true));
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// The columns of a result for libraries, of which some have no decimals of more than 38 digits.
+pub(crate) fn library_schema(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter();
+    let fields =
+        fields.map(|field| field.as_ref().clone().with_data_type(library_type(field.data_type())));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+fn library_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Decimal256(..) => {
+            sql_type(data_type).map_or_else(|| data_type.clone(), |stored| stored.arrow())
+        }
+        DataType::List(item) => {
+            let item_type = library_type(item.data_type());
+            DataType::List(Arc::new(item.as_ref().clone().with_data_type(item_type)))
+        }
+        other => other.clone(),
+    }
 }

@@ -149,6 +149,11 @@ fn classes_of_library<'py>(py: Python<'py>, array: &ArrayRef) -> Values<'py> {
                 (array.as_primitive::<Decimal128Type>(), classes.decimal.bind(py));
             each(py, array, |place| class.call1((values.value_as_string(place),)))
         }
+        // Without the zeros that pad a quotient.
+        DataType::Decimal256(..) => {
+            let class = classes.decimal.bind(py);
+            each(py, array, |place| class.call1((text(py, array, place)?,)))
+        }
         DataType::FixedSizeBinary(16) => {
             let class = classes.uuid.bind(py);
             each(py, array, |place| class.call1((text(py, array, place)?,)))

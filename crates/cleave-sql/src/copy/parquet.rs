@@ -6,8 +6,9 @@
 //! cast is allowed within a family (whole numbers, numbers, texts, bytes, dates and timestamps) if [`cast_allowed`]
 //! says so. A value that does not fit is an error, never a NULL.
 //!
-//! Parquet has no interval of months, days and nanoseconds: it is written as text, and read back from text. Text is cut
-//! to `character(n)` and checked against `character varying(n)` as COPY from CSV does.
+//! Parquet has no interval of months, days and nanoseconds: it is written as text, and read back from text. A quotient
+//! is written as a table would store it. Text is cut to `character(n)` and checked against `character varying(n)` as
+//! COPY from CSV does.
 //!
 //! [`mod@file`] opens files and reads their columns; this module casts them.
 //!
@@ -375,11 +376,9 @@ impl<W: Write + Send> ParquetWriter<W> {
             .set_compression(compression)
             .set_created_by(format!("cleave version {}", env!("CARGO_PKG_VERSION")))
             .build();
-        let fields = schema.fields().iter().map(|field| match field.data_type() {
-            DataType::Interval(_) => {
-                Arc::new(Field::new(field.name(), DataType::Utf8, field.is_nullable()))
-            }
-            _ => Arc::clone(field),
+        let fields = schema.fields().iter().map(|field| match written_type(field.data_type()) {
+            Some(written) => Arc::new(Field::new(field.name(), written, field.is_nullable())),
+            None => Arc::clone(field),
         });
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let writer = ArrowWriter::try_new(sink, Arc::clone(&schema), Some(properties))
@@ -425,9 +424,21 @@ impl<W: Write + Send> std::fmt::Debug for ParquetWriter<W> {
     }
 }
 
+/// The type of a column in the file, if it is another one.
+fn written_type(data_type: &DataType) -> Option<DataType> {
+    match data_type {
+        DataType::Interval(_) => Some(DataType::Utf8),
+        // A quotient, of which a table would store as many digits. Few programs read decimals of more.
+        DataType::Decimal256(..) => sql_type(data_type).map(|stored| stored.arrow()),
+        _ => None,
+    }
+}
+
 fn as_written(values: &ArrayRef) -> Result<ArrayRef> {
-    if !matches!(values.data_type(), DataType::Interval(_)) {
-        return Ok(Arc::clone(values));
+    let Some(written) = written_type(values.data_type()) else { return Ok(Arc::clone(values)) };
+    if written != DataType::Utf8 {
+        let options = CastOptions { safe: false, ..CastOptions::default() };
+        return Ok(cast_with_options(values, &written, &options)?);
     }
     let text = ValueText::new(values)?;
     let texts: StringArray = (0..values.len())
