@@ -70,6 +70,21 @@ def test_values_out_of_range_are_refused(connect):
     assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
 
 
+def test_text_with_a_zero_byte_is_refused(connect):
+    pytest.importorskip("pyarrow")
+    connection = connect(autocommit=True)
+    connection.execute("CREATE TABLE t (id int, v text)")
+    for write in [
+        lambda: connection.execute("INSERT INTO t VALUES (1, ?)", ["a\0b"]),
+        lambda: connection.executemany("INSERT INTO t VALUES (?, ?)", [(1, "a\0b")]),
+        lambda: connection.append("t", {"id": [1, 2], "v": [None, "a\0b"]}),
+    ]:
+        with pytest.raises(cleave.DataError) as failed:
+            write()
+        assert failed.value.sqlstate == "22021"
+    assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
 def test_every_type_becomes_arrow(connect):
     pyarrow = pytest.importorskip("pyarrow")
     connection = connect()

@@ -401,6 +401,8 @@ pub enum Fault {
     Cardinality,
     /// A new object without a schema, with none in the search path (3F000).
     NoSchema,
+    /// A character that no text has (22021).
+    Encoding,
     /// Of roles and rights.
     Role(RoleFault),
 }

@@ -28,7 +28,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods};
 
 use crate::errors::panic_text;
-use crate::plain_types::{library_schema, plain_batch};
+use crate::plain_types::{cast_batch, library_schema};
 
 /// Names of the capsules, which the interface prescribes.
 const STREAM: &CStr = c"arrow_array_stream";
@@ -143,7 +143,7 @@ impl Iterator for ForLibraries {
 
     fn next(&mut self) -> Option<Self::Item> {
         let batch = self.reader.next()?;
-        Some(batch.and_then(|batch| plain_batch(&batch, &self.schema)))
+        Some(batch.and_then(|batch| cast_batch(&batch, &self.schema)))
     }
 }
 

@@ -463,5 +463,11 @@ async fn next_slice(reader: &Shared) -> Result<Option<RecordBatch>, Fault> {
 
 /// The error of a stream.
 pub(crate) fn of_stream(name: &str, error: &ArrowError) -> Error {
+    if let ArrowError::ExternalError(inner) = error
+        && let Some(Error::Invalid { message, fault, .. }) = inner.downcast_ref::<Error>()
+    {
+        let message = format!("\"{name}\": {message}");
+        return Error::Invalid { message, fault: *fault, position: None };
+    }
     errors::outside_data(format!("\"{name}\": {error}"))
 }

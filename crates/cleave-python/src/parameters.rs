@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString};
 
 use crate::errors;
+use crate::plain_types::zero_byte;
 
 /// Rows after which a load looks for Ctrl-C.
 const ROWS_AT_A_TIME: usize = 8192;
@@ -44,13 +45,13 @@ impl Value {
     /// The value of `object`.
     ///
     /// # Errors
-    /// `ProgrammingError` for an object that is no value.
+    /// `ProgrammingError` for an object that is no value, `DataError` for text with a zero byte.
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         if object.is_none() {
             return Ok(Self { column_type: None, text: None });
         }
         if let Ok(text) = object.cast_exact::<PyString>() {
-            return Ok(Self::new(None, text.to_str()?.to_owned()));
+            return Self::new(None, text.to_str()?.to_owned()).without_zero(object.py());
         }
         // A boolean is an integer in Python.
         if let Ok(value) = object.cast_exact::<PyBool>() {
@@ -95,7 +96,15 @@ impl Value {
                 errors::made(py, errors::INTERNAL, &message, None)
             })
         });
-        Ok(Self { column_type: column_type.transpose()?, text })
+        Self { column_type: column_type.transpose()?, text }.without_zero(py)
+    }
+
+    /// The value, unless its text has a zero byte.
+    fn without_zero(self, py: Python<'_>) -> PyResult<Self> {
+        match &self.text {
+            Some(text) if text.contains('\0') => Err(errors::exception(py, &zero_byte())),
+            _ => Ok(self),
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! A column may be marked as one in which NaN says that there is no value, as in pandas: it becomes NULL here, where
 //! all threads convert their own slices.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, RecordBatch, RecordBatchOptions};
@@ -21,7 +22,9 @@ use arrow::datatypes::{
 };
 use arrow::error::ArrowError;
 use arrow::util::display::FormatOptions;
+use cleave_host::Error;
 use cleave_host::dialect::sql_type;
+use cleave_host::error::Fault;
 
 /// Digits that a number may have.
 const PRECISION_MAX: u8 = 38;
@@ -101,8 +104,59 @@ fn plain_type(data_type: &DataType) -> Option<DataType> {
 /// The rows of `batch` with the columns of `schema`, in its order.
 ///
 /// # Errors
-/// A value that the type of its column does not have.
+/// A value that the type of its column does not have; an external one for text with a zero byte.
 pub(crate) fn plain_batch(
+    batch: &RecordBatch,
+    schema: &SchemaRef,
+) -> Result<RecordBatch, ArrowError> {
+    let plain = cast_batch(batch, schema)?;
+    match plain.columns().iter().any(has_zero) {
+        true => Err(ArrowError::ExternalError(Box::new(zero_byte()))),
+        false => Ok(plain),
+    }
+}
+
+/// That text has a zero byte.
+pub(crate) fn zero_byte() -> Error {
+    Error::Invalid {
+        message: "invalid byte sequence for encoding \"UTF8\": 0x00".to_owned(),
+        fault: Fault::Encoding,
+        position: None,
+    }
+}
+
+/// Whether a text of `array`, or of its lists, has a zero byte.
+fn has_zero(array: &ArrayRef) -> bool {
+    match array.data_type() {
+        DataType::Utf8 => {
+            let texts = array.as_string::<i32>();
+            let bytes = range_of(texts.value_offsets());
+            let bytes = bytes.and_then(|range| texts.value_data().get(range));
+            // What is NULL may have any bytes.
+            bytes.is_some_and(|bytes| bytes.contains(&0))
+                && texts.iter().flatten().any(|text| text.contains('\0'))
+        }
+        DataType::List(_) => {
+            let lists = array.as_list::<i32>();
+            // A slice has the items of the whole.
+            range_of(lists.value_offsets())
+                .is_some_and(|range| has_zero(&lists.values().slice(range.start, range.len())))
+        }
+        _ => false,
+    }
+}
+
+/// What lies between the first and the last of these offsets.
+fn range_of(offsets: &[i32]) -> Option<Range<usize>> {
+    let (first, last) = (*offsets.first()?, *offsets.last()?);
+    Some(usize::try_from(first).ok()?..usize::try_from(last).ok()?)
+}
+
+/// The rows of `batch` with the columns of `schema`, in its order; text as it is.
+///
+/// # Errors
+/// A value that the type of its column does not have.
+pub(crate) fn cast_batch(
     batch: &RecordBatch,
     schema: &SchemaRef,
 ) -> Result<RecordBatch, ArrowError> {

@@ -58,6 +58,7 @@ impl Fault {
             Self::ConflictTarget | Self::ColumnAliases => "42P10",
             Self::Cardinality => "21000",
             Self::NoSchema => "3F000",
+            Self::Encoding => "22021",
             Self::Role(fault) => fault.sqlstate(),
         }
     }

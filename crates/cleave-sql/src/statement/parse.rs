@@ -326,8 +326,8 @@ pub enum ExplainFormat {
 /// Reads a whole script: statements separated by semicolons, empty ones left out.
 ///
 /// # Errors
-/// [`Error::Syntax`] with position and token, [`Error::Unsupported`] for what this version cannot do, and what
-/// CREATE TABLE and COPY say of their own contradictions.
+/// [`Error::Syntax`] with position and token, [`Error::Unsupported`] for what this version cannot do,
+/// [`Fault::Encoding`] for a zero byte, and what CREATE TABLE and COPY say of their own contradictions.
 pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     parse_script_in(script, None)
 }
@@ -337,6 +337,13 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
 /// # Errors
 /// Those of [`parse_script`], and [`Error::Unsupported`] for names of another database.
 pub fn parse_script_in(script: &str, database: Option<&str>) -> Result<Vec<ParsedStatement>> {
+    if let Some((before, _)) = script.split_once('\0') {
+        return Err(Error::Invalid {
+            message: "invalid byte sequence for encoding \"UTF8\": 0x00".to_owned(),
+            fault: Fault::Encoding,
+            position: Some(end_of(before)),
+        });
+    }
     let dialect = BoundedPostgres::of(script);
     let mut tokens = tokenize(&dialect, script).map_err(|error| Error::Syntax {
         message: error.message,
@@ -673,12 +680,17 @@ impl Reader<'_> {
 
     /// The position after the last character of the script.
     fn end(&self) -> Option<Position> {
-        let line = self.script.matches('\n').count() + 1;
-        let column = self.script.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
-        Some(Position {
-            line: u32::try_from(line).unwrap_or(u32::MAX),
-            column: u32::try_from(column).unwrap_or(u32::MAX),
-        })
+        Some(end_of(self.script))
+    }
+}
+
+/// The position after the last character of `text`.
+fn end_of(text: &str) -> Position {
+    let line = text.matches('\n').count() + 1;
+    let column = text.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
+    Position {
+        line: u32::try_from(line).unwrap_or(u32::MAX),
+        column: u32::try_from(column).unwrap_or(u32::MAX),
     }
 }
 

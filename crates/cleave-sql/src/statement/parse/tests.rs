@@ -48,7 +48,7 @@ fn an_operator_ends_before_the_signs_of_its_operand() {
             .map(|token| (token.token.to_string(), token.span.start.column, token.span.end.column));
         places.collect()
     };
-    let of = |text: &str, start, end| (text.to_owned(), start, end);
+    let of = |text: &str, start: u64, end: u64| (text.to_owned(), start, end);
     let found = columns("a>=-+5");
     assert_eq!(found, [of("a", 1, 2), of(">=", 2, 4), of("-", 4, 5), of("+", 5, 6), of("5", 6, 7)]);
     assert_eq!(columns("a->-5")[1..3], [of("->", 2, 4), of("-", 4, 5)]);
@@ -85,6 +85,13 @@ fn syntax_errors_have_line_column_and_token() {
         message.starts_with("line 1, column 10: syntax error at or near \"2\": expected "),
         "{message}"
     );
+}
+
+#[test]
+fn a_zero_byte_is_refused_where_it_stands() {
+    let error = refused("SELECT 1;\nSELECT 'ä\0b'");
+    assert_eq!(error.sqlstate(), "22021");
+    assert!(error.to_string().starts_with("line 2, column 10: "), "{error}");
 }
 
 #[test]
