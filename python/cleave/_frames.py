@@ -113,12 +113,32 @@ class PandasSource(Source):
             raise ProgrammingError(f'"{self._name}" cannot be read: {message}', sqlstate="42804") from error
 
 
+class PolarsSource(Source):
+    """A data frame of polars."""
+
+    def __init__(self, value: Any, name: str) -> None:
+        kinds = {column: str(kind) for column, kind in value.schema.items()}
+        for column, kind in kinds.items():
+            # polars gives the addresses of objects, and 128 bits by a type of its own.
+            if kind in ("Object", "Int128", "UInt128"):
+                raise _no_type(name, column, f"{kind} of polars")
+        nothing = [value.get_column(column) for column, kind in kinds.items() if kind == "Null"]
+        if nothing:
+            import polars
+
+            # polars gives such a column a buffer, which it has none of in Arrow.
+            value = value.with_columns([column.cast(polars.String) for column in nothing])
+        super().__init__(value, name)
+
+
 def source_of(value: Any, name: str) -> Source | None:
     """The object as a table; None: it is none."""
     if isinstance(value, type) or isinstance(value, ModuleType):
         return None
     if _is(value, "pandas", "DataFrame"):
         return PandasSource(value, name)
+    if _is(value, "polars", "DataFrame"):
+        return PolarsSource(value, name)
     if callable(getattr(value, "__arrow_c_stream__", None)):
         return Source(value, name)
     return None
@@ -218,6 +238,11 @@ def _check_names(value: Any, name: str) -> None:
     if twice:
         listed = ", ".join(f'"{column}"' for column in sorted(twice))
         raise ProgrammingError(f'"{name}" has several columns named {listed}', sqlstate="42701")
+
+
+def _no_type(name: str, column: str, kind: str) -> ProgrammingError:
+    message = f'"{name}" cannot be read: column "{column}" has the type {kind}, which SQL does not have; cast it'
+    return ProgrammingError(message, sqlstate="42804")
 
 
 def _is_real(dtype: Any) -> bool:

@@ -175,6 +175,18 @@ def test_every_type_of_arrow_is_read_or_refused(db):
         db.execute("SELECT * FROM typed")
 
 
+def test_columns_of_polars_are_read_or_refused(db):
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"id": [1, 2], "nothing": [None, None]})
+    assert db.execute("SELECT id, nothing FROM frame ORDER BY id").fetchall() == [(1, None), (2, None)]
+    assert db.execute("SELECT count(nothing) FROM frame WHERE id > 1").fetchone() == (0,) and frame.width == 2
+    for kind, values in [("Object", [object()]), ("Int128", [1])]:
+        frame = polars.DataFrame({"v": polars.Series(values, dtype=getattr(polars, kind))})
+        with pytest.raises(cleave.ProgrammingError, match=f'column "v" has the type {kind} of polars') as failed:
+            db.execute("SELECT * FROM frame")
+        assert failed.value.sqlstate == "42804"
+
+
 def test_what_cannot_be_read_says_why(db):
     pandas = pytest.importorskip("pandas")
     mixed = pandas.DataFrame({"v": [1, "x", object()]})
