@@ -388,15 +388,31 @@ class Cursor:
         return pyarrow.RecordBatchReader.from_stream(ArrowStream(self._held(), self._held().stream(False)))
 
     def df(self, **options: Any) -> pandas.DataFrame:
-        """All rows that are left as a data frame of pandas; `options` go to pyarrow's `to_pandas`."""
+        """All rows that are left as a data frame of pandas; `options` go to pyarrow's `to_pandas`.
+
+        Where a date lies beyond Python's, such as `infinity`, dates are those of numpy.
+        """
         import pyarrow
 
-        return pyarrow.table(self._whole()).to_pandas(**options)
+        table = pyarrow.table(self._whole())
+        try:
+            return table.to_pandas(**options)
+        except (ValueError, OverflowError):
+            if "date_as_object" in options or options.get("self_destruct"):
+                raise
+            return table.to_pandas(date_as_object=False, **options)
 
     def pl(self) -> polars.DataFrame:
-        """All rows that are left as a data frame of polars."""
+        """All rows that are left as a data frame of polars, which has no intervals."""
         import polars
 
+        for name, kind, *_ in self.description or []:
+            if kind.partition("[")[0] == "interval":
+                raise _errors.NotSupportedError(
+                    f'column "{name}" is an interval, which polars does not have: cast it to text',
+                    sqlstate="0A000",
+                    hint="cast it to text",
+                )
         return polars.DataFrame(self._whole())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:

@@ -110,7 +110,7 @@ def test_quotients_are_decimals(connect, tmp_path):
     table = connection.execute(query).arrow()
     assert pyarrow.types.is_decimal128(table.schema.field("mean").type) and table["mean"].to_pylist() == [mean]
     assert connection.execute(query).pl()["mean"].to_list() == [mean]
-    connection.execute("CREATE TABLE t (mean numeric(10, 2))")
+    connection.execute("CREATE TABLE t (mean numeric(38, 20))")
     wide = pyarrow.table({"mean": table["mean"].cast(pyarrow.decimal256(76, 38))})
     assert connection.append("t", table) + connection.append("t", wide) == 2
     assert connection.execute("SELECT * FROM t").fetchall() == [(mean,), (mean,)]
@@ -154,3 +154,16 @@ def test_rows_become_data_frames(connect):
     assert list(frame.columns) == ["id", "name"] and frame["name"].tolist() == ["n1", "n2", "n3"]
     frame = connection.execute(query).pl()
     assert isinstance(frame, polars.DataFrame) and frame["id"].to_list() == [1, 2, 3]
+
+
+def test_what_frames_do_not_have(connect):
+    pytest.importorskip("pandas")
+    pytest.importorskip("polars")
+    connection = connect()
+    frame = connection.execute("SELECT v FROM (VALUES (DATE 'infinity'), (DATE '2024-02-29')) AS s (v)").df()
+    assert str(frame["v"].dtype).startswith("datetime64") and frame["v"].min().year == 2024
+    cursor = connection.execute("SELECT 1 AS id, INTERVAL '1 day' AS v")
+    with pytest.raises(cleave.NotSupportedError, match='column "v" is an interval') as failed:
+        cursor.pl()
+    assert failed.value.sqlstate == "0A000" and "text" in failed.value.hint
+    assert cursor.fetchall() == [(1, dt.timedelta(1))]
