@@ -65,6 +65,10 @@ class PandasSource(Source):
     def __init__(self, value: Any, name: str) -> None:
         super().__init__(value, name)
         _check_names(value, name)
+        for column, kind in zip(value.columns, value.dtypes):
+            # Arrow's type of pandas' own is integers to all others.
+            if _is(kind, "pandas", "PeriodDtype"):
+                raise _no_type(name, column, f"{kind} of pandas")
         self._pyarrow = _pyarrow(f'to read "{name}"')
 
     def schema(self) -> Any:
@@ -72,12 +76,15 @@ class PandasSource(Source):
                                ).__arrow_c_schema__()
 
     def rows(self) -> int | None:
-        return len(self._value)
+        return len(self._value) if len(self._value.columns) else 0
 
     def stream(self, columns: list[int] | None) -> tuple[Any, bool]:
-        places = list(range(len(self._value.columns))) if columns is None else list(columns)
+        count = len(self._value.columns)
+        # A query of no column asks for the first one, which may not be there.
+        is_projected = columns is not None and count > 0
+        places = list(columns or []) if is_projected else list(range(count))
         table = self._converted(lambda pyarrow: self._table(pyarrow, places))
-        return table.__arrow_c_stream__(), columns is not None
+        return table.__arrow_c_stream__(), is_projected
 
     def _table(self, pyarrow: Any, places: list[int]) -> Any:
         """The columns at `places`, in this order.
@@ -107,9 +114,10 @@ class PandasSource(Source):
     def _converted(self, convert: Any) -> Any:
         try:
             return convert(self._pyarrow)
-        except (self._pyarrow.ArrowException, TypeError, ValueError) as error:
-            # pyarrow's message has a second argument that names the column.
-            message = "; ".join(str(part) for part in error.args)
+        except (self._pyarrow.ArrowException, TypeError, ValueError, OverflowError, IndexError) as error:
+            # pyarrow's message has a second argument that names the column. Those of Unicode are no message.
+            parts = [error] if isinstance(error, UnicodeError) else error.args
+            message = "; ".join(str(part) for part in parts).encode("utf-8", "backslashreplace").decode()
             raise ProgrammingError(f'"{self._name}" cannot be read: {message}', sqlstate="42804") from error
 
 
@@ -139,6 +147,11 @@ def source_of(value: Any, name: str) -> Source | None:
         return PandasSource(value, name)
     if _is(value, "polars", "DataFrame"):
         return PolarsSource(value, name)
+    # Their streams are values, and not rows.
+    if _is(value, "pandas", "Series") or _is(value, "polars", "Series"):
+        raise _no_table(value, name, "use its to_frame()")
+    if _is(value, "pyarrow", "ChunkedArray"):
+        raise _no_table(value, name, "make it a column of a pyarrow.table()")
     if callable(getattr(value, "__arrow_c_stream__", None)):
         return Source(value, name)
     return None
@@ -226,9 +239,10 @@ def _note_spent(value: Any) -> None:
 def _projected(value: Any, columns: list[int]) -> Any:
     """The object with only these columns; None: it cannot leave out others."""
     if _is(value, "pyarrow", "Table") or _is(value, "pyarrow", "RecordBatch"):
-        return value.select(columns)
+        # A query of no column asks for the first one, which may not be there.
+        return value.select(columns) if value.num_columns else None
     if _is(value, "polars", "DataFrame"):
-        return value[:, columns]
+        return value[:, columns] if value.width else None
     return None
 
 
@@ -240,7 +254,11 @@ def _check_names(value: Any, name: str) -> None:
         raise ProgrammingError(f'"{name}" has several columns named {listed}', sqlstate="42701")
 
 
-def _no_type(name: str, column: str, kind: str) -> ProgrammingError:
+def _no_table(value: Any, name: str, instead: str) -> ProgrammingError:
+    return ProgrammingError(f'"{name}" is a {_kind(value)}, which is no table: {instead}', sqlstate="42804")
+
+
+def _no_type(name: str, column: object, kind: str) -> ProgrammingError:
     message = f'"{name}" cannot be read: column "{column}" has the type {kind}, which SQL does not have; cast it'
     return ProgrammingError(message, sqlstate="42804")
 

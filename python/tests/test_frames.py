@@ -192,11 +192,20 @@ def test_what_cannot_be_read_says_why(db):
     mixed = pandas.DataFrame({"v": [1, "x", object()]})
     twice = pandas.DataFrame([[1, 2]], columns=["a", "a"])
     listed, missing = [1, 2], None
+    large, half = [pandas.DataFrame({"v": pandas.Series([value], dtype=object)}) for value in (2**70, "\ud800")]
+    months = pandas.DataFrame({"v": pandas.period_range("2024-01", periods=2, freq="M")})
+    series, chunked = mixed["v"], pyarrow.chunked_array([[1, 2]])
     for name, said in [("mixed", "cannot be read"), ("twice", "several columns named"), ("listed", "is a list"),
-                       ("missing", "is a NoneType")]:
-        with pytest.raises(cleave.DatabaseError, match=said):
-            db.execute(f"SELECT * FROM {name}")
+                       ("missing", "is a NoneType"), ("large", "too large"), ("half", r"\\ud800"),
+                       ("months", "period"), ("series", r"to_frame\(\)"), ("chunked", "no table")]:
+        with pytest.raises(cleave.DatabaseError, match=said) as failed:
+            db.execute(f"SELECT * FROM {name}").fetchall()
+        assert str(failed.value).encode()
     assert [len(mixed), len(twice), len(listed), missing] == [3, 1, 2, None]
+    assert [len(large), len(half), len(months), len(series), len(chunked)] == [1, 1, 2, 3, 2]
+    # A frame without columns has no rows.
+    for empty in [pandas.DataFrame(), pyarrow.table({})]:
+        assert db.execute("SELECT count(*) FROM empty").fetchone() == (0,) and len(empty) == 0
     # What WITH names is no variable, and not what another table's error is about.
     assert db.execute("WITH listed AS (SELECT 1 AS v) SELECT * FROM listed").fetchall() == [(1,)]
     with pytest.raises(cleave.ProgrammingError, match='"nothing" does not exist'):
