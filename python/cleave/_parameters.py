@@ -31,6 +31,7 @@ _TOKENS = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+_NUMBERS = re.compile(r"\$([0-9]{1,9})")
 _COMMENT = re.compile(r"/\*|\*/")
 
 # The text that stands in the place of a token: of a "?", of a name, or of "%%".
@@ -46,10 +47,12 @@ def placed(sql: str, parameters: Any) -> tuple[str, list | None]:
     if isinstance(parameters, (str, bytes)) or not isinstance(parameters, Iterable):
         raise ProgrammingError("parameters are a sequence or a mapping", sqlstate="07001")
     values = list(parameters)
-    if "?" not in sql:
-        return sql, values
-    text, count = numbered(sql)
-    if count and count != len(values):
+    text, count = numbered(sql) if "?" in sql else (sql, 0)
+    if count == 0 and values:
+        # Those in quotes count too, so that no statement is refused wrongly.
+        highest = max((int(number) for number in _NUMBERS.findall(sql)), default=0)
+        count = min(highest, len(values))
+    if count != len(values):
         message = f"the statement has {count} parameters, and {len(values)} were given"
         raise ProgrammingError(message, sqlstate="07001")
     return text, values

@@ -133,6 +133,11 @@ def test_parameters_have_three_forms(films):
             films.execute(sql, parameters)
     with pytest.raises(cleave.ProgrammingError, match="cannot be a parameter"):
         films.execute("SELECT ?", [object()])
+    for sql, parameters in [("SELECT 1", [1, 2]), ("SELECT $1", [1, 2]), ("SELECT '?'", [1])]:
+        with pytest.raises(cleave.ProgrammingError, match="were given") as failed:
+            films.execute(sql, parameters)
+        assert failed.value.sqlstate == "07001"
+    assert films.execute("SELECT 1", []).fetchall() == [(1,)]
 
 
 def test_a_statement_prepared_before_a_table_changed_runs_after_it(films):
