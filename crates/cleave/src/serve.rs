@@ -141,6 +141,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     if let Some(file) = &options.config {
         tracing::info!(target: "cleave", "options are those of {}", file.display());
     }
+    options.check()?;
     let signals = signals::Signals::listen()?;
     cleave_media::private::keep_to_oneself();
     let (database, session) = open::open_asked(place, options.create).await?;
@@ -148,12 +149,6 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     drop(session);
     let folder = database.directory().to_owned();
     let address = options.address().await?;
-    if let Some(named) = options.users.as_ref().filter(|named| !named.exists()) {
-        let named = named.display();
-        return Err(Failure::Usage(format!(
-            "there is no file {named}: make it by `cleave user add NAME --users {named}`"
-        )));
-    }
     let path = options.users.clone().unwrap_or_else(|| folder.join(users::FILE));
     let known = Users::read(&path).map_err(|error| Failure::Usage(error.to_string()))?;
     let identity = options.identity(&folder)?;

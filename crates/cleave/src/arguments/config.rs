@@ -9,7 +9,8 @@
 //! them.
 //!
 //! Invariants: what the command line or the environment gives counts, whatever the file says. Each key is checked alone
-//! before anything runs, and an error names its line. There is no option that only one of both has.
+//! before anything runs, and an error names its line; then all are checked together. There is no option that only one
+//! of both has.
 //!
 //! Source: TOML 1.1; `docs/reference/server.md`.
 
@@ -82,7 +83,12 @@ pub(super) fn with_file(
 /// Checks the file at `path` as `cleave serve --config` does.
 pub(crate) fn check_file(path: &Path) -> Result<(), clap::Error> {
     let config = OsString::from(format!("--config={}", path.display()));
-    super::parse(["cleave".into(), SERVE.into(), config]).map(drop)
+    let invocation = super::parse(["cleave".into(), SERVE.into(), config])?;
+    if let super::Command::Serve(options) = invocation.command {
+        let checked = options.check();
+        checked.map_err(|error| misused(format!("{}: {error}", path.display())))?;
+    }
+    Ok(())
 }
 
 /// A file with every option, its meaning and its default, all commented out.
@@ -295,6 +301,9 @@ mod tests {
                 "FILE:1: there is no option `quite_another`; `cleave config sample`",
             ),
             ("trust = true\nconnections = 0", "FILE:2: connections: invalid value '0'"),
+            ("trust = true\nlisten = 'x'", "FILE:2: listen: invalid value 'x'"),
+            ("http = 5", "FILE:1: http: invalid value '5'"),
+            ("console = ':8642'", "FILE:1: console: invalid value ':8642'"),
             ("trust = 'yes'", "FILE:1: trust: takes true or false"),
             ("connections = [1]", "FILE:1: connections: takes a text or a decimal number"),
             ("trust = true\ntrust = true", "FILE:2: "),
@@ -305,6 +314,35 @@ mod tests {
             let error = parsed(text, &[]).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn what_a_server_refuses_a_check_refuses_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cleave.toml");
+        let checked = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            check_file(&path).map_err(|error| error.to_string())
+        };
+        for (text, expected) in [
+            ("trust = true\nlisten = '0.0.0.0:5432'", "--trust is for 127.0.0.1 alone"),
+            ("http = '[::]:9187'", "--tls-cert"),
+            ("traces = 'ftp://ada:pencil@x'", "--traces: "),
+            ("traces = 'http://10.0.0.1'", "--traces: "),
+            ("traces = 'https://x'", "--traces: "),
+            ("connections = 5\nsuperuser_reserved_connections = 5", "must be less than"),
+        ] {
+            let error = checked(text).unwrap_err();
+            assert!(error.contains(expected) && error.contains("cleave.toml: "), "{text}: {error}");
+            assert!(!error.contains("pencil"), "{error}");
+        }
+        // Files that only the server's user may read are not looked at.
+        for files in ["users = '/nowhere/a'\ntls_self_made = true", "tls_cert = 'a'\ntls_key = 'b'"]
+        {
+            checked(&format!("listen = '0.0.0.0:5432'\n{files}")).unwrap();
+        }
+        checked("traces = 'https://x'\ntraces_ca = '/nowhere/c'").unwrap();
+        checked("trust = true\nlisten = 'localhost:0'\ntraces = 'http://127.0.0.1'").unwrap();
     }
 
     #[test]

@@ -1,6 +1,15 @@
 //! The options of `cleave serve`, checked.
+//!
+//! 1. [`ServeOptions::check`] tells what can be told from the options alone; so does `cleave config check`, whoever
+//!    runs it.
+//! 2. [`ServeOptions::check_files`] reads the files that they name, as the user who serves.
+//! 3. [`check`] has the rule for addresses, once they are known.
+//!
+//! Invariants: the first two come before a database is opened or made. A URL may have a password: its option has no
+//! parser, whose message would repeat it.
+//!
+//! Source: `docs/reference/server.md`.
 
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,8 +18,9 @@ use clap::Args;
 use cleave_device::process_log::{LogFormat, LogLevel};
 use cleave_fragment::link::DeviceIdentity;
 use cleave_media::files;
-use cleave_traces::Collector;
+use cleave_traces::{Collector, CollectorError};
 
+use super::users::Users;
 use crate::arguments::bytes;
 use crate::failure::Failure;
 
@@ -29,16 +39,22 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// The address to listen on; port 0 takes any free one
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:5432")]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:5432", value_parser = host_and_port)]
     listen: String,
     /// The address of health, readiness and metrics over HTTP; with TLS unless it is this machine's
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     http: Option<String>,
     /// Make the database if it is not there
     #[arg(long)]
     pub(crate) create: bool,
     /// The address of the console, a web page; with TLS unless it is this machine's
-    #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, default_missing_value = CONSOLE)]
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        num_args = 0..=1,
+        default_missing_value = CONSOLE,
+        value_parser = host_and_port
+    )]
     console: Option<String>,
     /// The users file, instead of `users` in the database's folder
     #[arg(long, value_name = "FILE")]
@@ -138,15 +154,52 @@ pub(crate) struct Limits {
 }
 
 impl ServeOptions {
+    /// Checks what can be told from the options alone.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.limits().map_err(Failure::Usage)?;
+        if let Some(url) = &self.traces {
+            // What the certificate's file has is another question.
+            let unread = self.traces_ca.as_ref().map(|_| b"".as_slice());
+            match Collector::known_by(url, unread) {
+                Ok(_) | Err(CollectorError::Certificate(_)) => {}
+                Err(error) => return Err(Failure::Usage(format!("--traces: {error}"))),
+            }
+        }
+        let has_tls = self.tls_cert.is_some() || self.tls_self_made;
+        let given = [Some(&self.listen), self.http.as_ref(), self.console.as_ref()];
+        // A name may have another address once the server starts, and users may be in the database.
+        for address in
+            given.into_iter().flatten().filter_map(|given| given.parse::<SocketAddr>().ok())
+        {
+            check(address, has_tls, true, self.trust).map_err(Failure::Usage)?;
+        }
+        Ok(())
+    }
+
+    /// Checks the files that the options name. Another user than the one who serves may not be allowed to read them.
+    pub(crate) fn check_files(&self) -> Result<(), Failure> {
+        if let Some(named) = &self.users {
+            if !named.exists() {
+                let named = named.display();
+                return Err(Failure::Usage(format!(
+                    "there is no file {named}: make it by `cleave user add NAME --users {named}`"
+                )));
+            }
+            Users::read(named).map_err(|error| Failure::Usage(error.to_string()))?;
+        }
+        self.given_identity()?;
+        self.collector().map(drop)
+    }
+
     /// Where to listen.
     pub(crate) async fn address(&self) -> Result<SocketAddr, Failure> {
-        address_of("--listen", "127.0.0.1:5432", &self.listen).await
+        address_of("--listen", &self.listen).await
     }
 
     /// Where to listen for HTTP, if it is to.
     pub(crate) async fn http_address(&self) -> Result<Option<SocketAddr>, Failure> {
         match &self.http {
-            Some(http) => address_of("--http", "127.0.0.1:9187", http).await.map(Some),
+            Some(http) => address_of("--http", http).await.map(Some),
             None => Ok(None),
         }
     }
@@ -154,7 +207,7 @@ impl ServeOptions {
     /// Where to serve the console, if it is to.
     pub(crate) async fn console_address(&self) -> Result<Option<SocketAddr>, Failure> {
         match &self.console {
-            Some(console) => address_of("--console", CONSOLE, console).await.map(Some),
+            Some(console) => address_of("--console", console).await.map(Some),
             None => Ok(None),
         }
     }
@@ -169,19 +222,22 @@ impl ServeOptions {
 
     /// The certificate and its key, if there is to be TLS.
     pub(crate) fn identity(&self, folder: &Path) -> Result<Option<DeviceIdentity>, Failure> {
-        let (certificate, key) = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
-            _ if self.tls_self_made => {
-                let (certificate, key) = (folder.join(CERTIFICATE), folder.join(KEY));
-                if !certificate.exists() || !key.exists() {
-                    make_certificate(&certificate, &key)?;
-                }
-                (certificate, key)
-            }
-            _ => return Ok(None),
-        };
-        let identity = DeviceIdentity::from_files(&certificate, &key);
-        identity.map(Some).map_err(|error| Failure::Usage(error.to_string()))
+        if !self.tls_self_made {
+            return self.given_identity();
+        }
+        let (certificate, key) = (folder.join(CERTIFICATE), folder.join(KEY));
+        if !certificate.exists() || !key.exists() {
+            make_certificate(&certificate, &key)?;
+        }
+        identity_of(&certificate, &key).map(Some)
+    }
+
+    /// The certificate and the key that the options name.
+    fn given_identity(&self) -> Result<Option<DeviceIdentity>, Failure> {
+        match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => identity_of(certificate, key).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// The limits.
@@ -208,18 +264,29 @@ impl ServeOptions {
     }
 }
 
+fn identity_of(certificate: &Path, key: &Path) -> Result<DeviceIdentity, Failure> {
+    let identity = DeviceIdentity::from_files(certificate, key);
+    identity.map_err(|error| Failure::Usage(error.to_string()))
+}
+
 /// The address that `given` stands for.
-async fn address_of(option: &str, example: &str, given: &str) -> Result<SocketAddr, Failure> {
-    let wrong = |why: String| {
-        Failure::Usage(format!("{option} takes HOST:PORT, as in {example}, not `{given}`{why}"))
-    };
-    let found = tokio::net::lookup_host(given).await.map_err(|error| match error.kind() {
-        ErrorKind::InvalidInput => wrong(format!(": {error}")),
+async fn address_of(option: &str, given: &str) -> Result<SocketAddr, Failure> {
+    let found = tokio::net::lookup_host(given).await.map_err(|error| {
         // A name that has no address now may have one later.
-        _ => Failure::Open(cleave_host::Error::io("resolve", Path::new(given), error)),
+        Failure::Open(cleave_host::Error::io("resolve", Path::new(given), error))
     });
     let mut found = found?;
-    found.next().ok_or_else(|| wrong(String::new()))
+    found.next().ok_or_else(|| Failure::Usage(format!("{option}: `{given}` has no address")))
+}
+
+/// Checks the form of an address. What its name stands for is asked for when the server starts.
+fn host_and_port(text: &str) -> Result<String, String> {
+    let parts = text.rsplit_once(':');
+    let is_one = parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+    match is_one {
+        true => Ok(text.to_owned()),
+        false => Err("expected HOST:PORT, as in 127.0.0.1:5432".to_owned()),
+    }
 }
 
 /// Refuses to listen where other machines can connect, unless there are users and TLS.

@@ -381,7 +381,7 @@ fn nothing_listens_to_strangers_without_tls_and_users() {
     let db = db.to_str().unwrap();
     let complaint = cleave(&["serve", "--create", "--db", db, "--listen", "0.0.0.0:0"]).fails(1);
     assert!(complaint.contains("--tls-cert"), "{complaint}");
-    let listen = ["serve", "--db", db, "--listen", "0.0.0.0:0", "--tls-self-made"];
+    let listen = ["serve", "--create", "--db", db, "--listen", "0.0.0.0:0", "--tls-self-made"];
     let complaint = cleave(&listen).fails(1);
     assert!(complaint.contains("cleave user add"), "{complaint}");
     let complaint = cleave(&["serve", "--db", db, "--listen", "nowhere"]).fails(1);

@@ -222,9 +222,11 @@ fn what_other_machines_can_reach_needs_tls_and_users() {
         cleave(&[&serve[..], more].concat()).fails(1)
     };
     assert!(serve(&[]).contains("--tls-cert"));
-    assert!(serve(&["--tls-self-made"]).contains("cleave user add"));
     assert!(serve(&["--trust"]).contains("--trust"));
-    let db = db.to_str().unwrap();
-    let wrong = cleave(&["serve", "--db", db, "--create", "--http", "nowhere"]).fails(1);
-    assert!(wrong.contains("--http takes HOST:PORT"), "{wrong}");
+    let named = db.to_str().unwrap();
+    let wrong = cleave(&["serve", "--db", named, "--create", "--http", "nowhere"]).fails(1);
+    assert!(wrong.contains("expected HOST:PORT"), "{wrong}");
+    // What the options say alone is refused before a database is made.
+    assert!(!db.exists());
+    assert!(serve(&["--tls-self-made"]).contains("cleave user add"));
 }
