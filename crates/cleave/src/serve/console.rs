@@ -37,6 +37,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 
+use super::http::arrival::{Arrival, in_time};
 use super::http::{self, BODY_BYTES_MAX, Bound, HttpState};
 use awaited::Awaited;
 use visits::Visits;
@@ -85,13 +86,17 @@ fn router(state: ConsoleState) -> Router {
         .route("/api/stop", post(api::stop))
         .route("/api/view/{name}", get(api::view))
         .route("/api/live", get(feed::live))
+        .layer(from_fn_with_state(Arrival::of_user(&state.http), in_time))
         .layer(from_fn_with_state(state.clone(), guard::visitors_alone));
+    let log_in = post(api::log_in)
+        .layer(DefaultBodyLimit::max(api::LOG_IN_BYTES_MAX))
+        .layer(from_fn_with_state(Arrival::of_log_in(&state.http), in_time));
     Router::new()
         .route("/", get(page::start))
         .route("/console/", get(page::index))
         .route("/console/{file}", get(page::file))
         .route("/api/session", get(api::session))
-        .route("/api/login", post(api::log_in).layer(DefaultBodyLimit::max(api::LOG_IN_BYTES_MAX)))
+        .route("/api/login", log_in)
         .merge(for_users)
         .layer(from_fn_with_state(state.clone(), guard::our_page_alone))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

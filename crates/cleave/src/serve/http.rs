@@ -9,7 +9,7 @@
 //! 2. [`login`] lets the database's users in, by HTTP's Basic authentication.
 //! 3. [`health`] answers whether the process lives and can be used, [`metrics`] with its figures in
 //!    [`exposition`] format.
-//! 4. [`patience`] ends an answer that its reader does not take.
+//! 4. [`patience`] ends an answer that its reader does not take, and [`arrival`] a body that does not come.
 //!
 //! Invariants: what other machines can reach is behind TLS and passwords, by the same rule as PostgreSQL's protocol
 //! ([`options::check`](super::options::check)). A request has a bounded head, time to send it, and body; connections
@@ -18,6 +18,7 @@
 //!
 //! Source: RFC 9110 and RFC 9112; `docs/reference/server.md`.
 
+pub(crate) mod arrival;
 mod exposition;
 mod health;
 pub(crate) mod login;

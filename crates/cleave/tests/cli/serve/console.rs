@@ -220,6 +220,23 @@ fn a_user_logs_in_runs_statements_and_logs_out() {
 }
 
 #[test]
+fn a_server_that_ends_waits_for_no_body() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start(folder.path(), &["--console", "127.0.0.1:0"]);
+    let mut begun = TcpStream::connect(("127.0.0.1", server.http_port.unwrap())).unwrap();
+    begun.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let head = "POST /api/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n";
+    write!(begun, "{head}{JSON}Expect: 100-continue\r\n\r\n").unwrap();
+    let mut goes_on = [0; "HTTP/1.1 100 Continue\r\n\r\n".len()];
+    begun.read_exact(&mut goes_on).unwrap();
+    assert_eq!(&goes_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    server.terminate();
+    // It is answered: at the end of the grace period it would have been cut off.
+    assert_eq!(Reply::read(&mut begun).code, 400);
+    assert_eq!(server.ended(), Some(0));
+}
+
+#[test]
 fn statements_are_explained_under_a_split() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(&folder);
