@@ -8,7 +8,8 @@
 //! 1. [`options`] checks the command line against itself and the existing users.
 //! 2. [`front`] has the threads; [`postgres`] speaks the protocol. [`users`] stores who may connect; [`signals`] end
 //!    the server.
-//! 3. [`admission`] limits the connections: those not yet authenticated, and sessions.
+//! 3. [`admission`] limits the connections: those not yet authenticated, and sessions. [`failed_logins`] logs who was
+//!    not let in.
 //! 4. [`http`] answers on a second listener whether it is well, and with its figures. [`console`] is a web page on
 //!    another one. [`slow_log`] logs statements that take long. [`traces`] sends spans to a collector.
 //! 5. The [address file](cleave_host::address_file) tells other processes where the server listens.
@@ -24,6 +25,7 @@
 pub(crate) mod admission;
 pub(crate) mod beside;
 pub(crate) mod console;
+pub(crate) mod failed_logins;
 pub(crate) mod front;
 pub(crate) mod http;
 pub(crate) mod options;
@@ -55,6 +57,7 @@ use crate::arguments::Place;
 use crate::failure::Failure;
 use crate::open;
 use admission::{Sessions, Strangers};
+use failed_logins::FailedLogins;
 use front::{Front, Seat, Thread};
 use options::Limits;
 pub(crate) use options::ServeOptions;
@@ -94,6 +97,7 @@ pub(crate) struct Server {
     limits: Limits,
     sessions: Arc<Sessions>,
     strangers: Arc<Strangers>,
+    failed_logins: FailedLogins,
     registry: Arc<Registry>,
     phase: watch::Sender<Phase>,
     /// The runtime that computes rows.
@@ -142,6 +146,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         tracing::info!(target: "cleave", "options are those of {}", file.display());
     }
     options.check()?;
+    options.check_files()?;
     let signals = signals::Signals::listen()?;
     cleave_media::private::keep_to_oneself();
     let (database, session) = open::open_asked(place, options.create).await?;
@@ -187,6 +192,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         is_reachable: !addresses.iter().flatten().all(is_near),
         sessions: Sessions::new(limits.session_count_max, limits.reserved_count),
         strangers: Strangers::new(limits.session_count_max + SPARE_COUNT),
+        failed_logins: FailedLogins::default(),
         limits,
         registry: Arc::default(),
         phase: watch::Sender::new(Phase::Serving),
@@ -403,12 +409,13 @@ impl Server {
         upkeep.spawn_on(Arc::clone(self).look_after_replicas(), &self.runtime);
         upkeep.spawn_on(Arc::clone(self).resync_mirrors(), &self.runtime);
         upkeep.spawn_on(Arc::clone(self).rebalance_by_itself(), &self.runtime);
+        upkeep.spawn_on(failed_logins::look_after(Arc::clone(self)), &self.runtime);
         let front = Front::default();
         let mut connections = JoinSet::new();
         // Ended with what it runs when this returns.
         let _web_thread = web.map(|Web { state, bound, thread }| {
             let router = http::router(state.clone());
-            connections.spawn_on(http::serve(state, router, bound), thread.handle());
+            connections.spawn_on(http::serve(state, router, bound, "http"), thread.handle());
             thread
         });
         let _console_thread = console.map(|Web { state, bound, thread }| {
@@ -464,6 +471,7 @@ impl Server {
         }
         drop((listener, upkeep));
         self.end(connections, signals).await;
+        self.failed_logins.tell_left_out();
     }
 
     /// Vacuums tables that are due, periodically.

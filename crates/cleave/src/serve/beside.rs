@@ -35,6 +35,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::admission::{Sessions, Strangers};
+use super::failed_logins::FailedLogins;
 use super::front::{Front, Thread};
 use super::options::Limits;
 use super::postgres::connection;
@@ -109,6 +110,7 @@ impl Beside {
             limits,
             sessions: Sessions::new(SESSION_COUNT_MAX, 0),
             strangers: Strangers::new(SESSION_COUNT_MAX + SPARE_COUNT),
+            failed_logins: FailedLogins::default(),
             registry: Arc::default(),
             phase: watch::Sender::new(Phase::Serving),
             runtime: Handle::current(),

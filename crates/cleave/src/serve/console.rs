@@ -69,7 +69,7 @@ pub(super) async fn serve(state: HttpState, bound: Bound) {
         cookie,
     };
     let look_after = visits.look_after(Arc::clone(&state.server));
-    let served = http::serve(state, router(console), bound);
+    let served = http::serve(state, router(console), bound, "console");
     tokio::select! {
         () = Box::pin(served) => {}
         () = Box::pin(look_after) => {}

@@ -25,16 +25,16 @@ pub(crate) mod login;
 mod metrics;
 mod patience;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderValue, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
+use axum::{Extension, Router};
 use cleave_media::MediaError;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -75,6 +75,15 @@ pub(crate) struct Bound {
     pub(crate) listener: std::net::TcpListener,
     /// Where it listens.
     pub(crate) address: SocketAddr,
+}
+
+/// Whose request it is, as far as his connection tells.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer {
+    /// Where he connects from.
+    pub(crate) address: IpAddr,
+    /// What he has connected to.
+    pub(crate) listener: &'static str,
 }
 
 /// See [`answering`].
@@ -134,8 +143,8 @@ pub(crate) async fn with_headers(request: Request, next: Next) -> Response {
     response
 }
 
-/// Serves what connects, by `router`, until the server ends.
-pub(super) async fn serve(state: HttpState, router: Router, bound: Bound) {
+/// Serves what connects, by `router`, until the server ends. The log calls it `name`.
+pub(super) async fn serve(state: HttpState, router: Router, bound: Bound, name: &'static str) {
     let server = Arc::clone(&state.server);
     let is_reachable = bound.is_reachable();
     let listener = match TcpListener::from_std(bound.listener) {
@@ -158,7 +167,9 @@ pub(super) async fn serve(state: HttpState, router: Router, bound: Bound) {
                 super::prepare_stream(&stream);
                 patience::bound(&stream);
                 let stranger = strangers.enter(peer.ip());
-                let serve = connection(state.clone(), router.clone(), stream, is_reachable);
+                let from = Peer { address: peer.ip(), listener: name };
+                let router = router.clone().layer(Extension(from));
+                let serve = connection(state.clone(), router, stream, is_reachable);
                 connections.spawn(until_sent_away(stranger, serve));
             }
             Err(error) => {

@@ -29,6 +29,7 @@ use super::looks::Looks;
 use super::results::{Limits, Rows, error_body, error_json};
 use super::visits::Visit;
 use crate::serve::Server;
+use crate::serve::http::Peer;
 use crate::serve::http::login::{Credentials, Refusal, names_this_machine, visitor};
 use crate::serve::postgres::complaint::Complaint;
 use crate::serve::users::Users;
@@ -63,6 +64,7 @@ pub(super) async fn session(State(state): State<ConsoleState>, headers: HeaderMa
 /// Logs in.
 pub(super) async fn log_in(
     State(state): State<ConsoleState>,
+    Extension(peer): Extension<Peer>,
     headers: HeaderMap,
     Json(given): Json<Value>,
 ) -> Response {
@@ -76,7 +78,7 @@ pub(super) async fn log_in(
     let credentials = Credentials { user: user.to_owned(), password: password.to_owned() };
     let credentials = Some(credentials).filter(|given| !given.user.is_empty());
     let names_us = names_this_machine(&headers);
-    let admitted = Box::pin(visitor(&state.http, credentials, names_us)).await;
+    let admitted = Box::pin(visitor(&state.http, credentials, names_us, peer)).await;
     let begun = match admitted {
         Ok(visitor) => state.visits.begin(&state.http.server, visitor).await,
         Err(refusal) => return refused_log_in(user, refusal),

@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, StatusCode, header};
@@ -34,7 +35,7 @@ use cleave_media::MediaError;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use super::HttpState;
+use super::{HttpState, Peer};
 use crate::serve::postgres::greet::{self, Known};
 use crate::serve::users::Users;
 
@@ -84,6 +85,7 @@ pub(crate) struct Credentials {
 /// Passes a request on if its user is known, and refuses it otherwise.
 pub(super) async fn guard(
     State(state): State<HttpState>,
+    Extension(peer): Extension<Peer>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -93,7 +95,7 @@ pub(super) async fn guard(
         return Refusal::Forbidden(message.to_owned()).into_response();
     }
     let (given, names_us) = (Credentials::of(headers), names_this_machine(headers));
-    match visitor(&state, given, names_us).await {
+    match visitor(&state, given, names_us, peer).await {
         Ok(visitor) => {
             request.extensions_mut().insert(visitor);
             next.run(request).await
@@ -102,11 +104,13 @@ pub(super) async fn guard(
     }
 }
 
-/// Who `given` proves to be, if he may log in. `names_us`: the request [names this machine](names_this_machine).
+/// Who `given` proves to be, if he may log in. `names_us`: the request [names this machine](names_this_machine). That
+/// `peer` was not let in is logged.
 pub(crate) async fn visitor(
     state: &HttpState,
     given: Option<Credentials>,
     names_us: bool,
+    peer: Peer,
 ) -> Result<Visitor, Refusal> {
     let server = &state.server;
     let users = Users::read(&server.users).map_err(|error| {
@@ -123,7 +127,7 @@ pub(crate) async fn visitor(
             Some(_) => greet::known_in(&users, &user),
             None => Known::Superuser,
         };
-        return admitted(state, Visitor { user, known });
+        return admitted(state, Visitor { user, known }, peer);
     }
     let Credentials { user, password } = given.ok_or(Refusal::Unproven)?;
     let login = server.database.login(&user);
@@ -131,19 +135,25 @@ pub(crate) async fn visitor(
     let is_proven =
         state.proofs.are_given(&server.runtime, (&user, password), verifier).await && is_known;
     match is_proven {
-        true => admitted(state, Visitor { known: greet::known_in(&users, &user), user }),
-        false => Err(Refusal::Unproven),
+        true => admitted(state, Visitor { known: greet::known_in(&users, &user), user }, peer),
+        false => {
+            server.failed_logins.note(peer.listener, &user, Some(peer.address));
+            Err(Refusal::Unproven)
+        }
     }
 }
 
 /// The visitor, if its role may log in.
-fn admitted(state: &HttpState, visitor: Visitor) -> Result<Visitor, Refusal> {
+fn admitted(state: &HttpState, visitor: Visitor, peer: Peer) -> Result<Visitor, Refusal> {
     let mut session = state.server.database.session();
     let may = match visitor.known {
         Known::Superuser => Ok(()),
         Known::Role => session.log_in(&visitor.user),
     };
-    may.map_err(|error| Refusal::Forbidden(error.to_string()))?;
+    may.map_err(|error| {
+        state.server.failed_logins.note(peer.listener, &visitor.user, Some(peer.address));
+        Refusal::Forbidden(error.to_string())
+    })?;
     Ok(visitor)
 }
 

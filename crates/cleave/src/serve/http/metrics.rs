@@ -80,6 +80,9 @@ fn sessions(exposition: &mut Exposition, state: &HttpState) {
     let help = "Sessions that the server takes at a time.";
     let limit = state.server.limits.session_count_max;
     exposition.one("cleave_sessions_max", Kind::Gauge, help, limit);
+    let help = "Log-ins that were refused, at all listeners.";
+    let failed = state.server.failed_logins.count();
+    exposition.one("cleave_logins_failed_total", Kind::Counter, help, failed);
 }
 
 fn log(exposition: &mut Exposition, database: &Database) {

@@ -56,6 +56,9 @@ const REPORTED: &[&str] = &[
     "TimeZone",
 ];
 
+/// The class of errors by which a client is not let in.
+const INVALID_LOG_IN: &str = "28";
+
 /// A session with its client.
 pub(crate) struct Connection {
     server: Arc<Server>,
@@ -148,6 +151,9 @@ async fn greeted(
         Err(Stop::Failed(complaint)) => complaint,
         Err(Stop::Lost) => return None,
     };
+    if refused.sqlstate.starts_with(INVALID_LOG_IN) {
+        server.failed_logins.note("postgres", &startup.user, peer.map(|peer| peer.ip()));
+    }
     reply::error(&mut wire.output, &refused);
     wire.close().await;
     None

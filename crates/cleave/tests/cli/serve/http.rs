@@ -1,5 +1,6 @@
 //! `cleave serve --http` as monitors see it: raw requests, valid and invalid.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::client::Server;
+use super::client::{Client, Server};
 use crate::program::{cleave, cleave_with_input, sql};
 
 /// An answer.
@@ -188,6 +189,46 @@ fn figures_are_for_users_and_not_for_pages_of_other_sites() {
     }
     for open in ["/health", "/ready"] {
         assert_eq!(get(&server, open).code, 200, "{open}");
+    }
+}
+
+#[test]
+fn failed_log_ins_are_counted_and_logged_without_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = folder.path().join("db");
+    let db = db.to_str().unwrap();
+    cleave(&["sql", "--create", "--db", db, "-c", "CREATE ROLE staff PASSWORD 'pen'"]).ok();
+    cleave_with_input(&["user", "add", "ada", "--db", db], "pencil\n").ok();
+    let path = folder.path().join("log");
+    let log = File::create(&path).unwrap();
+    let options = ["--http", "127.0.0.1:0", "--grace", "1", "--log-format", "json"];
+    let mut server = Server::start_with_log(folder.path(), &options, log.into());
+    // Who gives no password yet has not failed.
+    assert_eq!(get(&server, "/metrics").code, 401);
+    assert_eq!(get_as(&server, "/metrics", "ada", "crayon").code, 401);
+    assert_eq!(get_as(&server, "/metrics", "staff", "pen").code, 403);
+    let long = format!("e\nve{}", "x".repeat(1000));
+    for (user, password) in [(long.as_str(), "crayon"), ("staff", "pen")] {
+        assert!(Client::begin(server.connect(), user, Some(password)).is_err());
+    }
+    let metrics = get_as(&server, "/metrics", "ada", "pencil").body;
+    assert_eq!(sample(&metrics, "cleave_logins_failed_total"), 4.0);
+    server.terminate();
+    assert_eq!(server.ended(), Some(0));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let failed = lines.filter(|line| line["message"] == "failed log-in");
+    let failed: Vec<_> = failed
+        .map(|line| {
+            assert_eq!((&line["address"], &line["level"]), (&"127.0.0.1".into(), &"WARN".into()));
+            [&line["listener"], &line["user"]].map(|of| of.as_str().unwrap().to_owned())
+        })
+        .collect();
+    let cut = &long[..63];
+    let expected = [("http", "ada"), ("http", "staff"), ("postgres", cut), ("postgres", "staff")];
+    assert_eq!(failed, expected.map(|(listener, user)| [listener, user].map(str::to_owned)));
+    for secret in ["crayon", "pencil", "\"pen\""] {
+        assert!(!text.contains(secret), "{text}");
     }
 }
 
