@@ -24,6 +24,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::ConsoleState;
 use super::desk::Desk;
 use super::feed::query_json;
+use super::given::Given;
 use super::guard::visit_of;
 use super::looks::Looks;
 use super::results::{Limits, Rows, error_body, error_json};
@@ -66,7 +67,7 @@ pub(super) async fn log_in(
     State(state): State<ConsoleState>,
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
-    Json(given): Json<Value>,
+    Given(given): Given,
 ) -> Response {
     let text = |name: &str| given[name].as_str().filter(|text| text.len() <= CREDENTIAL_BYTES_MAX);
     let (Some(user), Some(password)) = (text("user"), text("password")) else {
@@ -127,7 +128,7 @@ pub(super) async fn log_out(
 pub(super) async fn query(
     State(state): State<ConsoleState>,
     Extension(visit): Extension<Arc<Visit>>,
-    Json(asked): Json<Value>,
+    Given(asked): Given,
 ) -> Response {
     let Some(sql) = asked["sql"].as_str().map(str::to_owned) else { return no_statement() };
     let mut place = match desk(&state, &visit) {
@@ -175,7 +176,7 @@ async fn ran(server: &Server, visit: &Visit, place: &mut Option<Box<Desk>>, sql:
 pub(super) async fn explain(
     State(state): State<ConsoleState>,
     Extension(visit): Extension<Arc<Visit>>,
-    Json(asked): Json<Value>,
+    Given(asked): Given,
 ) -> Response {
     let Some(sql) = asked["sql"].as_str() else { return no_statement() };
     let (analyze, split) = (asked["analyze"] == true, asked["split"].as_str());
@@ -247,7 +248,7 @@ pub(super) async fn cancel(Extension(visit): Extension<Arc<Visit>>) -> Response 
 pub(super) async fn stop(
     State(state): State<ConsoleState>,
     Extension(visit): Extension<Arc<Visit>>,
-    Json(asked): Json<Value>,
+    Given(asked): Given,
 ) -> Response {
     let pid = asked["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
     let Some(pid) = pid else {
