@@ -25,7 +25,7 @@ use super::ConsoleState;
 use super::desk::Desk;
 use super::feed::query_json;
 use super::given::Given;
-use super::guard::visit_of;
+use super::guard::{from_elsewhere, visit_of};
 use super::looks::Looks;
 use super::results::{Limits, Rows, error_body, error_json};
 use super::visits::Visit;
@@ -46,6 +46,9 @@ const PASSWORDS_FROM_NOW_ON: &str = "from now on everybody needs a password, and
 
 /// Who is logged in; or that nobody is, and whether there is a password to ask for.
 pub(super) async fn session(State(state): State<ConsoleState>, headers: HeaderMap) -> Response {
+    if let Some(refused) = from_elsewhere(&headers) {
+        return refused;
+    }
     let server = &state.http.server;
     if let Some(visit) = state.visits.still_known(server, visit_of(&state, &headers)).await {
         return Json(known(&state, &visit)).into_response();

@@ -2,7 +2,9 @@
 //!
 //! Invariants: on this machine's own address a request has to name the machine by its address or as `localhost`, so
 //! that the name of another site cannot stand for it. A request that may change something is refused if a browser says
-//! that it comes from elsewhere, and if it lacks the token, which a page of another site cannot read.
+//! that it comes from elsewhere, and if it lacks the token, which a page of another site cannot read. So is one that
+//! only reads and says who is logged in, or uses that: a page of another port of this machine has the cookie, and could
+//! keep the log-in in use.
 
 use std::sync::Arc;
 
@@ -42,9 +44,8 @@ pub(super) async fn visitors_alone(
     mut request: Request,
     next: Next,
 ) -> Response {
-    // What only reads, too: a page of another port of this machine has the cookie, and could keep the log-in in use.
-    if !is_of_our_page(&Method::POST, request.headers()) {
-        return forbidden("a page of another site may not ask for this");
+    if let Some(refused) = from_elsewhere(request.headers()) {
+        return refused;
     }
     let found = visit_of(&state, request.headers());
     let Some(visit) = state.visits.still_known(&state.http.server, found).await else {
@@ -59,16 +60,22 @@ pub(super) async fn visitors_alone(
     next.run(request).await
 }
 
-/// The visit that the cookie of a request is of.
-pub(super) fn visit_of(state: &ConsoleState, headers: &HeaderMap) -> Option<Arc<Visit>> {
-    state.visits.find(cookie_of(&state.cookie, headers)?)
+/// The refusal of a request that is of a page of another site, even if it only reads.
+pub(super) fn from_elsewhere(headers: &HeaderMap) -> Option<Response> {
+    let is_ours = is_of_our_page(&Method::POST, headers);
+    (!is_ours).then(|| forbidden("a page of another site may not ask for this"))
 }
 
-/// The value of the cookie `name`.
-fn cookie_of<'a>(name: &str, headers: &'a HeaderMap) -> Option<&'a str> {
+/// The visit that a cookie of a request is of. Another program of this machine may have set one of the same name.
+pub(super) fn visit_of(state: &ConsoleState, headers: &HeaderMap) -> Option<Arc<Visit>> {
+    cookies_of(&state.cookie, headers).find_map(|cookie| state.visits.find(cookie))
+}
+
+/// The values of cookies `name`.
+fn cookies_of<'a>(name: &'a str, headers: &'a HeaderMap) -> impl Iterator<Item = &'a str> {
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|line| line.to_str().ok());
-    let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
-    pairs.find(|(known, _)| known.trim() == name).map(|(_, value)| value.trim())
+    let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.split_once('='));
+    pairs.filter(move |(known, _)| known.trim() == name).map(|(_, value)| value.trim())
 }
 
 fn forbidden(why: &'static str) -> Response {
@@ -86,8 +93,8 @@ mod tests {
     fn a_cookie_is_found_by_its_whole_name() {
         let mut headers = HeaderMap::new();
         headers.append(header::COOKIE, "other=1; xname=2".parse().unwrap());
-        assert_eq!(cookie_of("name", &headers), None);
-        headers.append(header::COOKIE, "a=b; name=3=4".parse().unwrap());
-        assert_eq!(cookie_of("name", &headers), Some("3=4"));
+        assert_eq!(cookies_of("name", &headers).next(), None);
+        headers.append(header::COOKIE, "a=b; name=3=4; name = 5".parse().unwrap());
+        assert_eq!(cookies_of("name", &headers).collect::<Vec<_>>(), ["3=4", "5"]);
     }
 }
