@@ -9,9 +9,7 @@
 //! Each layer also offers the methods of the layers below it.
 
 use std::fmt;
-use std::fs::Permissions;
 use std::ops::Deref;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -25,9 +23,9 @@ use cleave_replica::check;
 use cleave_replica::check::{CheckOptions, CheckReport};
 use cleave_replica::replication::Replication;
 use futures::future::BoxFuture;
-use tempfile::TempDir;
 
 use crate::session::Session;
+use crate::temporary::TemporaryFolder;
 pub use cleave_engine::storage_engine::{
     BUFFER_POOL_BYTES_DEFAULT, EMBEDDED_DEVICE_NAME, OpenOptions, QUERY_MEMORY_BYTES_DEFAULT,
 };
@@ -53,13 +51,13 @@ impl Database {
         })
     }
 
-    /// A new folder for a database that is called `:memory:`, which goes when this is dropped.
+    /// A new folder for a database that is called `:memory:`, which goes when this is dropped. Those that killed
+    /// processes of this user have left are removed.
     ///
     /// # Errors
     /// The system's error.
-    pub fn temporary_folder() -> std::io::Result<TempDir> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("cleave-").permissions(Permissions::from_mode(0o700)).tempdir()
+    pub fn temporary_folder() -> std::io::Result<TemporaryFolder> {
+        TemporaryFolder::new()
     }
 
     /// The query engine that plans and runs its queries.

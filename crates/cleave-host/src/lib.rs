@@ -11,7 +11,7 @@
 //!
 //! 1. [`session`]: a connection's settings; runs one statement after the other.
 //! 2. [`database`]: an open database directory with its sessions. [`login`]: who may connect. [`autovacuum`]: automatic
-//!    VACUUM. [`rebalance`]: tablets that move by themselves.
+//!    VACUUM. [`rebalance`]: tablets that move by themselves. [`temporary`]: the folder of a database in memory.
 //! 3. What programs use of the layers below has the same names here: [`catalog`], [`error`], [`settings`], [`value`],
 //!    [`statement`], [`copy`], [`device`], [`address_file`], [`query_log`], [`statements`], [`outside_tables`],
 //!    [`backup`], [`check`], [`inspect`], [`log_replica`].
@@ -25,6 +25,7 @@ pub mod login;
 mod paced;
 pub mod rebalance;
 pub mod session;
+pub mod temporary;
 
 pub use autovacuum::Changes;
 pub use cleave_catalog::backends::TransactionStatus;

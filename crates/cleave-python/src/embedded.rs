@@ -11,13 +11,13 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use cleave_host::outside_tables::OutsideTables;
 use cleave_host::statement::{Copy, ParsedStatement, Statement, parse_script_in};
+use cleave_host::temporary::TemporaryFolder;
 use cleave_host::value::ColumnBuilder;
 use cleave_host::{Changes, Database, Effort, Error, Session, Started, TransactionStatus};
 use cleave_store::{Column, ColumnType};
 use futures::future::{BoxFuture, ready};
 use futures::stream::BoxStream;
 use pyo3::prelude::*;
-use tempfile::TempDir;
 
 use crate::databases::Opening;
 use crate::errors;
@@ -46,7 +46,7 @@ pub(crate) struct Embedded {
     /// Grows with each statement that begins outside of a transaction, so that each transaction has a number.
     epoch: u64,
     /// The folder of a database in memory, removed with it.
-    folder: Option<TempDir>,
+    folder: Option<TemporaryFolder>,
 }
 
 impl Held for Embedded {
@@ -71,7 +71,7 @@ impl Embedded {
             None => (Some(new_folder()?), Opening { create: true, ..opening }),
         };
         let place = path.as_deref().map(Path::new);
-        let place = place.or(folder.as_ref().map(TempDir::path)).unwrap_or(Path::new(""));
+        let place = place.or(folder.as_ref().map(TemporaryFolder::path)).unwrap_or(Path::new(""));
         let Some(databases) = process::databases() else {
             return Err(Error::unsupported("opening a database in a fork"));
         };
@@ -320,7 +320,7 @@ fn texts_of(values: &[Value]) -> Vec<Option<&str>> {
 }
 
 /// A new folder for a database in memory.
-fn new_folder() -> Result<TempDir, Error> {
+fn new_folder() -> Result<TemporaryFolder, Error> {
     Database::temporary_folder()
         .map_err(|error| Error::io("make a folder in", &std::env::temp_dir(), error))
 }

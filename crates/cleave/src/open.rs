@@ -13,8 +13,8 @@ use cleave_device::process_log;
 use cleave_embedded::embedded_device;
 use cleave_host::address_file::{Found, Listens};
 use cleave_host::catalog::manifest;
+use cleave_host::temporary::TemporaryFolder;
 use cleave_host::{Database, OpenOptions, Session};
-use tempfile::TempDir;
 
 use crate::allocator;
 use crate::arguments::{MemoryBudgets, Place};
@@ -66,7 +66,7 @@ pub(crate) async fn open_asked(
 }
 
 /// Gives a database that is called `:memory:`, as in Python, a new folder, which goes when this is dropped.
-pub(crate) fn temporary_folder(place: &mut Place) -> Result<Option<TempDir>, Failure> {
+pub(crate) fn temporary_folder(place: &mut Place) -> Result<Option<TemporaryFolder>, Failure> {
     if place.directory.as_deref() != Some(Path::new(":memory:")) {
         return Ok(None);
     }

@@ -1,6 +1,9 @@
 //! `cleave sql` from a script: sources, layouts, exit codes, and error messages.
 
-use std::process::Command;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use tempfile::tempdir;
 
@@ -387,6 +390,50 @@ fn a_database_in_memory_goes_with_the_shell() {
     assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
     assert!(String::from_utf8_lossy(&ran.stdout).ends_with("name\nAda\n"), "{ran:?}");
     assert_eq!(place.path().read_dir().unwrap().count(), 1, "only the file is left");
+}
+
+#[test]
+fn a_database_in_memory_of_a_killed_shell_goes_with_the_next_one() {
+    let place = tempdir().unwrap();
+    sql(&place.path().join("cleave-films"), &["-c", PEOPLE]).ok();
+    let shell = |statement: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cleave"));
+        command.args(["sql", ":memory:", "-c", statement]).env("TMPDIR", place.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    // Databases in memory that are there, by their folders.
+    let folders = || -> BTreeSet<PathBuf> {
+        let entries = place.path().read_dir().unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|folder| folder.join("memory/manifest").exists()).collect()
+    };
+    let (_never, nothing) = std::sync::mpsc::channel::<()>();
+    let begun = || {
+        let before = folders();
+        let child = shell("SELECT pg_sleep(600)").spawn().unwrap();
+        for _ in 0..1200 {
+            if !folders().is_subset(&before) {
+                break;
+            }
+            nothing.recv_timeout(Duration::from_millis(50)).unwrap_err();
+        }
+        child
+    };
+    let mut killed = begun();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let left = folders();
+    let mut living = begun();
+    let after = folders();
+    let ran = shell("SELECT 1").status();
+    let last = folders();
+    living.kill().unwrap();
+    living.wait().unwrap();
+    assert!(ran.unwrap().success());
+    assert_eq!((left.len(), after.len()), (1, 1), "{left:?} {after:?}");
+    assert!(after.is_disjoint(&left), "{left:?}");
+    assert_eq!(last, after, "one that is in use stays");
+    assert!(place.path().join("cleave-films/manifest").exists());
 }
 
 #[test]
