@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import pool, util
 from sqlalchemy import types as sqltypes
+from sqlalchemy.dialects.postgresql import pg_catalog
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.engine import URL
 
@@ -22,8 +23,10 @@ import cleave
 _MEMORY = ("create", "buffer_pool_bytes", "query_memory_bytes")
 
 
-class _Number(sqltypes.NumericCommon):
+class _Number:
     """Numbers as they come, as decimals or floats if the type of the column in Python says so."""
+
+    asdecimal: bool
 
     def bind_processor(self, dialect: Any) -> None:
         return None
@@ -42,6 +45,20 @@ class _Float(_Number, sqltypes.Float):
     pass
 
 
+class _Vector:
+    """Numbers in one text, as `pg_index` lists the columns of an index."""
+
+    def result_processor(self, dialect: Any, coltype: Any) -> Callable[[Any], Any]:
+        return lambda value: [int(part) for part in value.split()] if isinstance(value, str) else value
+
+
+def _vectors() -> dict[type, type]:
+    """The types of such texts, where this version of SQLAlchemy has them."""
+    found = [getattr(pg_catalog, name, None) for name in ("INT2VECTOR", "OIDVECTOR")]
+    # Their own processor takes a list.
+    return {kind: type(f"_{kind.__name__}", (_Vector, kind), {"cache_ok": True}) for kind in found if kind is not None}
+
+
 class CleaveDialect(PGDialect):
     """PostgreSQL's dialect over databases of this process, and over servers."""
 
@@ -50,7 +67,9 @@ class CleaveDialect(PGDialect):
     default_paramstyle = "numeric_dollar"
     supports_native_decimal = True
     supports_sane_multi_rowcount = True
-    colspecs = util.update_copy(PGDialect.colspecs, {sqltypes.Numeric: _Numeric, sqltypes.Float: _Float})
+    colspecs = util.update_copy(
+        PGDialect.colspecs, {sqltypes.Numeric: _Numeric, sqltypes.Float: _Float, **_vectors()}
+    )
 
     @classmethod
     def import_dbapi(cls) -> Any:

@@ -56,6 +56,16 @@ def test_tables_are_made_filled_read_and_reflected(engine):
         "INTEGER", "VARCHAR(40)", "NUMERIC(8, 2)", "TIMESTAMP"]
 
 
+def test_indexes_and_unique_constraints_are_reflected(engine):
+    with engine.begin() as connection:
+        connection.execute(sa.text("CREATE TABLE s (id int PRIMARY KEY, a int UNIQUE, b text)"))
+        connection.execute(sa.text("CREATE INDEX s_b_a ON s (b, a)"))
+    table = sa.Table("s", sa.MetaData(), autoload_with=engine)
+    assert {index.name: [column.name for column in index.columns] for index in table.indexes}["s_b_a"] == ["b", "a"]
+    [unique] = sa.inspect(engine).get_unique_constraints("s")
+    assert unique["column_names"] == ["a"]
+
+
 def test_what_fails_is_undone_with_its_definitions(engine):
     with pytest.raises(sa.exc.IntegrityError), engine.begin() as connection:
         connection.execute(sa.text("CREATE TABLE t (id int PRIMARY KEY)"))
