@@ -1,5 +1,6 @@
 """PEP 249: connections, cursors, transactions, parameters and errors, over whatever runs the statements."""
 
+import datetime
 import pickle
 
 import cleave
@@ -138,6 +139,32 @@ def test_parameters_have_three_forms(films):
             films.execute(sql, parameters)
         assert failed.value.sqlstate == "07001"
     assert films.execute("SELECT 1", []).fetchall() == [(1,)]
+
+
+def test_values_have_their_own_types_where_nothing_else_tells_one(films):
+    day = datetime.date(2024, 1, 2)
+    # Within a transaction too, which a refused try would fail.
+    films.begin()
+    for sql, parameters, expected in [
+        ("SELECT sum(?)", [3], 3),
+        ("SELECT ? + ?", [1, 2], 3),
+        ("SELECT -?", [5], -5),
+        ("SELECT abs(?)", [-1], 1),
+        ("SELECT CASE WHEN ? THEN ? ELSE ? END", [True, 1, 2], 1),
+        ("SELECT 7 WHERE 3 IN (SELECT ?)", [3], 7),
+        ("SELECT extract(year FROM ?)::int", [day], 2024),
+        ("SELECT ? + interval '1 day'", [day], datetime.datetime(2024, 1, 3)),
+        ("SELECT date_trunc('month', ?)", [datetime.datetime(2024, 5, 6)], datetime.datetime(2024, 5, 1)),
+        ("SELECT count(*) FROM generate_series(1, ?)", [4], 4),
+        ("SELECT count(*) FROM film WHERE year = ?", [1979.0], 1),
+    ]:
+        [row] = films.execute(sql, parameters).fetchall()
+        assert row == (expected,) and type(row[0]) is type(expected), sql
+    films.rollback()
+    assert films.execute("VALUES (?, ?)", [1, "x"]).fetchall() == [(1, "x")]
+    with pytest.raises(cleave.ProgrammingError) as failed:
+        films.execute("SELECT * FROM film WHERE title = ?", [5])
+    assert failed.value.sqlstate == "42883"
 
 
 def test_a_statement_prepared_before_a_table_changed_runs_after_it(films):

@@ -5,8 +5,9 @@
 //!  run_many:    the same, with a Bind and an Execute for each row of values
 //!  run_script:  Query ─▶ rows as text, of each statement
 //! ```
-//! The first round trip tells the types of parameters and columns; values in binary are asked for where Arrow has the
-//! type. Of a statement whose parameters name files it tells the parameters and refuses the columns: a second one
+//! The first round trip declares the types that values have themselves, as `psycopg` does, and tells those of parameters
+//! and columns; values in binary are asked for where Arrow has the type. It is the only one before the statement runs:
+//! within a transaction a second try, after a refusal, would find a transaction that has failed. Of a statement whose parameters name files it tells the parameters and refuses the columns: a second one
 //! (Bind, Describe, Sync) asks for them with the values. A COPY goes by the simple protocol ([`Client::copy_in`],
 //! [`Client::copy_out`]).
 
@@ -29,8 +30,8 @@ use crate::transport;
 use crate::value::{TEXT, Value};
 use crate::wire::{Connection, Reader, Shared, TransactionStatus, put_text};
 
-/// The OID of a type that nothing decides.
-const UNKNOWN: u32 = 705;
+/// The SQLSTATE with which a server refuses a parameter whose type nothing tells.
+const UNDECIDED: &str = "42P18";
 /// The SQLSTATE with which a server refuses columns that the values of parameters tell.
 const UNTOLD: &str = "0A000";
 /// Statements of [`Client::run_many`] that are sent before their answers are read.
@@ -123,7 +124,8 @@ impl Client {
             connection.flush().await?;
             return Answer::begin(connection, None).await;
         }
-        let prepared = self.prepare_for(&mut connection, sql, parameters).await?;
+        let own = own_types(&[parameters]);
+        let prepared = self.prepare_for(&mut connection, sql, (parameters, own)).await?;
         let Prepared { parameters: types, mut columns, is_told_late } = prepared;
         if is_told_late {
             columns = self.describe_bound(&mut connection, parameters, &types).await?;
@@ -140,8 +142,8 @@ impl Client {
     }
 
     /// Runs one statement for each of `rows`, which are the values of its parameters; returns how many rows the
-    /// statements changed. Outside a transaction block they are one transaction. The first row decides the types that
-    /// the statement leaves open.
+    /// statements changed. Outside a transaction block they are one transaction. Where the values of a place have
+    /// different types, the statement decides which one its parameter has.
     ///
     /// # Errors
     /// [`ClientError::ParameterCount`] for a row with another number of values; the first error of a statement.
@@ -149,7 +151,8 @@ impl Client {
         let Some(first) = rows.first() else { return Ok(0) };
         let mut connection = self.free()?;
         connection.settle().await?;
-        let prepared = self.prepare_for(&mut connection, sql, first).await?;
+        let own = own_types(rows);
+        let prepared = self.prepare_for(&mut connection, sql, (first, own)).await?;
         let columns = prepared.columns.unwrap_or_default();
         for row in rows {
             check_count(row, &prepared.parameters)?;
@@ -284,26 +287,29 @@ impl Client {
         Arc::clone(&self.connection).try_lock_owned().map_err(|_| ClientError::Busy)
     }
 
-    /// Prepares a statement for these values.
+    /// Prepares a statement for these values, whose types are declared; 0: the statement decides.
     async fn prepare_for(
         &self,
         connection: &mut Connection,
         sql: &str,
-        values: &[Value],
+        (values, mut declared): (&[Value], Vec<u32>),
     ) -> Result<Prepared, ClientError> {
-        let prepared = self.describe(connection, sql, &[]).await?;
+        // A server would take the others for parameters that nothing reads.
+        declared.truncate(highest_parameter(sql));
+        let described = self.describe(connection, sql, &declared).await;
+        let is_idle = self.transaction_status() == TransactionStatus::Idle;
+        let prepared = match described {
+            Err(error) if error.sqlstate() == UNDECIDED && is_idle && declared.contains(&0) => {
+                // Nothing tells the type of a text: it is one.
+                for oid in &mut declared {
+                    *oid = if *oid == 0 { TEXT } else { *oid };
+                }
+                self.describe(connection, sql, &declared).await?
+            }
+            described => described?,
+        };
         check_count(values, &prepared.parameters)?;
-        // What the statement leaves open is text to a server.
-        let open = |oid: u32| matches!(oid, 0 | TEXT | UNKNOWN);
-        let typed = values.iter().zip(&prepared.parameters);
-        let own: Vec<Option<u32>> =
-            typed.map(|(value, oid)| value.own_type().filter(|_| open(*oid))).collect();
-        if own.iter().all(Option::is_none) {
-            return Ok(prepared);
-        }
-        let declared = own.iter().zip(&prepared.parameters);
-        let declared: Vec<u32> = declared.map(|(own, oid)| own.unwrap_or(*oid)).collect();
-        self.describe(connection, sql, &declared).await
+        Ok(prepared)
     }
 
     /// Parses a statement whose parameters are declared so, and asks for its types.
@@ -314,6 +320,7 @@ impl Client {
         declared: &[u32],
     ) -> Result<Prepared, ClientError> {
         let sql = without_zero(sql)?;
+        let declared: &[u32] = if declared.iter().all(|oid| *oid == 0) { &[] } else { declared };
         let count = u16::try_from(declared.len()).map_err(|_| too_many())?;
         connection.put(b'P', |body| {
             put_text(body, "");
@@ -388,6 +395,35 @@ impl fmt::Debug for Client {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Client({:?}, {:?})", self.address, self.transaction_status())
     }
+}
+
+/// The type that all values of a place have themselves, for each place; 0: they have none, or different ones.
+fn own_types<R: AsRef<[Value]>>(rows: &[R]) -> Vec<u32> {
+    let count = rows.first().map_or(0, |row| row.as_ref().len());
+    let common = |place: usize| {
+        let mut found = None;
+        for value in rows.iter().filter_map(|row| row.as_ref().get(place)) {
+            // NULL is of any type.
+            if matches!(value, Value::Null) {
+                continue;
+            }
+            let own = value.own_type().unwrap_or(0);
+            if *found.get_or_insert(own) != own {
+                return 0;
+            }
+        }
+        found.unwrap_or(0)
+    };
+    (0..count).map(common).collect()
+}
+
+/// The highest number of a parameter in the text, or of what looks like one in it.
+fn highest_parameter(sql: &str) -> usize {
+    let digits = |rest: &str| {
+        let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+        rest.get(..end).and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    };
+    sql.split('$').skip(1).map(digits).max().unwrap_or(0)
 }
 
 fn check_count(values: &[Value], types: &[u32]) -> Result<(), ClientError> {
@@ -504,6 +540,19 @@ fn begins_copy(sql: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn types_are_declared_that_all_values_have() {
+        let rows = [
+            vec![Value::Null, Value::Int(1), Value::Int(1), "x".into()],
+            vec![Value::Bool(true), Value::Int(2), Value::Float(0.5), Value::Null],
+        ];
+        assert_eq!(own_types(&rows), [16, 23, 0, 0]);
+        assert!(own_types::<Vec<Value>>(&[]).is_empty());
+        for (sql, highest) in [("", 0), ("SELECT $2, $1", 2), ("SELECT $1 + $10, '$'", 10)] {
+            assert_eq!(highest_parameter(sql), highest, "{sql}");
+        }
+    }
 
     #[test]
     fn a_copy_is_known_by_its_first_word() {

@@ -1,8 +1,8 @@
 //! Values of parameters.
 //!
-//! A value is sent as text, and the server decides which type its parameter has: `WHERE id = $1` compares by the type
-//! of `id`. Where nothing decides (`SELECT $1`), the server says text, and the parameter is declared by the value's own
-//! type.
+//! A value is sent as text, and its parameter is declared to have the value's own type, so that `$1 + $2` has one: it
+//! means the same as in a database of this process. Text and NULL have no type. Theirs is what the statement decides:
+//! `WHERE day = $1` compares by the type of `day`.
 
 /// The OID of `boolean`.
 const BOOL: u32 = 16;
@@ -32,7 +32,7 @@ pub enum Value {
     Text(String),
     /// Bytes.
     Bytes(Vec<u8>),
-    /// A value of any type in its text form; the type counts where the statement does not decide it.
+    /// A value of any type in its text form.
     Typed {
         /// The type's OID in PostgreSQL's catalog, as 1700 for `numeric`.
         type_oid: u32,
@@ -42,7 +42,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The type to declare where the statement decides none.
+    /// The type to declare; None: the statement decides.
     pub(crate) fn own_type(&self) -> Option<u32> {
         Some(match self {
             Self::Null | Self::Text(_) => return None,

@@ -353,7 +353,7 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A value as the client sends it: its type counts where the statement does not decide it.
+/// A value as the client sends it, with its type.
 fn sent(value: &Value) -> SentValue {
     let Some(text) = value.text.clone() else { return SentValue::Null };
     let type_oid = match value.column_type {
