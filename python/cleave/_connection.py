@@ -50,7 +50,8 @@ def connect(
     statements set, and no database is made.
 
     With `autocommit` each statement commits by itself. Without, as PEP 249 has it, a statement that changes or locks
-    rows begins a transaction, which `commit` or `rollback` ends; queries and definitions do not begin one.
+    rows begins a transaction, which `commit` or `rollback` ends; so does EXECUTE, whatever it runs. Queries and
+    definitions except TRUNCATE do not begin one.
 
     `settings` are those of SQL's SET, for this connection: `connect("films", split="host")`. `buffer_pool_bytes` and
     `query_memory_bytes` are the memory of a database of this process, and hold if it is not open yet.

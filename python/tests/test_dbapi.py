@@ -62,6 +62,23 @@ def test_changes_begin_a_transaction_and_queries_do_not(films):
     assert films.execute("SELECT count(*) FROM film").fetchone() == (0,)
 
 
+def test_all_that_changes_rows_can_be_rolled_back(films):
+    films.execute("PREPARE adding AS INSERT INTO film VALUES (4, 'Dune', 1984)")
+    for change in [
+        lambda: films.explain("INSERT INTO film VALUES (4, 'Dune', 1984)", analyze=True),
+        lambda: films.execute("EXPLAIN ANALYZE DELETE FROM film"),
+        lambda: films.execute("EXECUTE adding"),
+        lambda: films.execute("TRUNCATE film"),
+    ]:
+        change()
+        assert films.in_transaction
+        films.rollback()
+        assert films.execute("SELECT count(*) FROM film").fetchone() == (3,)
+    films.execute("EXPLAIN ANALYZE SELECT * FROM film")
+    films.explain("DELETE FROM film")
+    assert not films.in_transaction
+
+
 def test_with_autocommit_each_statement_commits(films, connect):
     other = connect(autocommit=True)
     other.execute("INSERT INTO film VALUES (4, 'Dune', 1984)")

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use cleave_host::outside_tables::OutsideTables;
+use cleave_host::statement::parse::Define;
 use cleave_host::statement::{Copy, ParsedStatement, Statement, parse_script_in};
 use cleave_host::temporary::TemporaryFolder;
 use cleave_host::value::ColumnBuilder;
@@ -289,7 +290,8 @@ impl Embedded {
     }
 }
 
-/// Whether a statement changes or locks rows, which a transaction could undo or hold.
+/// Whether a statement changes or locks rows, which a transaction could undo or hold. EXECUTE may: only the session
+/// knows what it runs, and that may be a server's.
 pub(crate) fn changes_or_locks(statement: &Statement) -> bool {
     match statement {
         Statement::Insert(_)
@@ -297,8 +299,11 @@ pub(crate) fn changes_or_locks(statement: &Statement) -> bool {
         | Statement::ChangingWith(_)
         | Statement::Locking(_)
         | Statement::LockedParts(_)
-        | Statement::LockTable(_) => true,
+        | Statement::LockTable(_)
+        | Statement::Execute(_) => true,
         Statement::Copy(copy) => matches!(**copy, Copy::From { .. }),
+        Statement::Define(define) => matches!(**define, Define::Truncate(_)),
+        Statement::Explain { analyze, statement, .. } => *analyze && changes_or_locks(statement),
         _ => false,
     }
 }
