@@ -58,6 +58,8 @@ def connect(
 
     Connections of one process to one folder share the database.
     """
+    if not isinstance(autocommit, bool):
+        raise _errors.ProgrammingError(f"autocommit is True or False, and not {autocommit!r}", sqlstate="22023")
     name = os.fspath(target)
     named = [(key, _setting(value)) for key, value in settings.items()]
     if name.startswith(_SERVER):

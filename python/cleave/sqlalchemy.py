@@ -20,7 +20,11 @@ from sqlalchemy.engine import URL
 
 import cleave
 
-_MEMORY = ("create", "buffer_pool_bytes", "query_memory_bytes")
+# Options of a connection to any database.
+_OF_ANY = ("read_only", "autocommit")
+_FLAGS = ("create", *_OF_ANY)
+_MEMORY = ("buffer_pool_bytes", "query_memory_bytes")
+_TRUE, _FALSE = ("1", "true", "on"), ("0", "false", "off")
 
 
 class _Number:
@@ -83,14 +87,15 @@ class CleaveDialect(PGDialect):
 
     def create_connect_args(self, url: URL) -> tuple[list, dict]:
         """The arguments of `cleave.connect`."""
-        if url.host:
-            return [url.set(drivername="postgres").render_as_string(hide_password=False)], {}
+        given = url.query if not url.host else {name: url.query[name] for name in _OF_ANY if name in url.query}
         options: dict[str, Any] = {}
-        for name, value in url.query.items():
-            text = value if isinstance(value, str) else value[-1]
-            is_flag = name == "create"
-            options[name] = text in ("1", "true", "on") if is_flag else int(text) if name in _MEMORY else text
-        return [url.database or ":memory:"], options
+        for name, value in given.items():
+            options[name] = _option(name, value if isinstance(value, str) else value[-1])
+        if not url.host:
+            return [url.database or ":memory:"], options
+        # The others are the server's.
+        server = url.difference_update_query(options).set(drivername="postgres")
+        return [server.render_as_string(hide_password=False)], options
 
     def do_begin(self, dbapi_connection: Any) -> None:
         """Begins a transaction, which definitions belong to as well."""
@@ -111,6 +116,19 @@ class CleaveDialect(PGDialect):
     def is_disconnect(self, error: Any, connection: Any, cursor: Any) -> bool:
         """Whether the connection is lost."""
         return getattr(error, "sqlstate", None) in ("08003", "08006", "57P01", "57P02")
+
+
+def _option(name: str, text: str) -> bool | int | str:
+    """The value of an option in a URL."""
+    if name in _FLAGS:
+        if text.lower() not in _TRUE + _FALSE:
+            raise cleave.ProgrammingError(f'{name} is true or false, and not "{text}"', sqlstate="22023")
+        return text.lower() in _TRUE
+    if name in _MEMORY:
+        if not (text.isascii() and text.isdigit()):
+            raise cleave.ProgrammingError(f'{name} is a number of bytes, and not "{text}"', sqlstate="22023")
+        return int(text)
+    return text
 
 
 def _decimal(value: Any) -> decimal.Decimal:

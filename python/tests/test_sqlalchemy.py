@@ -3,10 +3,12 @@
 import datetime as dt
 import decimal
 
+import cleave
 import pytest
 
 sa = pytest.importorskip("sqlalchemy")
 
+from cleave.sqlalchemy import CleaveDialect  # noqa: E402
 from sqlalchemy.dialects import registry  # noqa: E402
 
 # As the entry point does where the package is installed.
@@ -87,6 +89,22 @@ def test_a_folder_and_its_settings_are_in_the_url(tmp_path):
         assert two.scalar(sa.text("SELECT count(*) FROM film")) == 0
     engine.dispose()
     assert (tmp_path / "films").is_dir()
+
+
+def test_options_in_the_url_are_read_or_refused(tmp_path):
+    arguments = CleaveDialect().create_connect_args
+    url = f"cleave:///{tmp_path}?autocommit=false&read_only=on&create=0&buffer_pool_bytes=1000000&split=host"
+    [target], options = arguments(sa.make_url(url))
+    assert target == str(tmp_path)
+    assert options == {"autocommit": False, "read_only": True, "create": False, "buffer_pool_bytes": 1_000_000,
+                       "split": "host"}
+    server, options = arguments(sa.make_url("cleave://ada@host/db?autocommit=true&sslmode=disable"))
+    assert (server, options) == (["postgres://ada@host/db?sslmode=disable"], {"autocommit": True})
+    for wrong in ["autocommit=no", "create=maybe", "buffer_pool_bytes=1GB"]:
+        with pytest.raises(cleave.ProgrammingError, match=wrong.partition("=")[0]):
+            arguments(sa.make_url(f"cleave:///films?{wrong}"))
+    with pytest.raises(cleave.ProgrammingError, match="autocommit"):
+        cleave.connect(autocommit="false")
 
 
 def test_pandas_writes_and_reads_tables(engine):
