@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 _Parameters = Sequence[Any] | Mapping[str, Any] | None
 
-_SERVER = ("postgres://", "postgresql://")
+_SERVER = re.compile("postgres(?:ql)?://", re.IGNORECASE)
+_SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
 _NOT_THERE = "a server cannot read tables of this process; append() their rows to a table of its own"
 # Closed when the interpreter ends, so that the next process has nothing to recover.
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -62,9 +63,16 @@ def connect(
         raise _errors.ProgrammingError(f"autocommit is True or False, and not {autocommit!r}", sqlstate="22023")
     name = os.fspath(target)
     named = [(key, _setting(value)) for key, value in settings.items()]
-    if name.startswith(_SERVER):
+    if (server := _SERVER.match(name)) is not None:
+        name = name[: server.end()].lower() + name[server.end() :]
         core = _cleave.connect_server(name, named, read_only=read_only)
         return Connection(core, _without_password(name), autocommit)
+    if (scheme := _SCHEME.match(name)) is not None:
+        # Not a folder of this name, which may hold a password.
+        raise _errors.ProgrammingError(
+            f"{scheme[0]} is no scheme of a database: it is the path of a folder, or postgres://user@host:port/database",
+            sqlstate="22023",
+        )
     core = _cleave.connect(
         None if name == ":memory:" else name,
         named,

@@ -27,6 +27,19 @@ def test_the_module_says_what_it_is():
     assert issubclass(cleave.DatabaseError, cleave.Error) and issubclass(cleave.InterfaceError, cleave.Error)
 
 
+def test_a_mistyped_url_is_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for url in ["sqlite:///x", "cleave:///films?split=host", "postgre://ada:secret@host/db"]:
+        with pytest.raises(cleave.ProgrammingError, match="path of a folder, or postgres://") as refused:
+            cleave.connect(url)
+        assert "secret" not in str(refused.value)
+    # The scheme is read without case.
+    with pytest.raises(cleave.OperationalError) as failed:
+        cleave.connect("POSTGRES://ada:secret@127.0.0.1:1/db?sslmode=disable")
+    assert failed.value.sqlstate == "08001" and "secret" not in str(failed.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_rows_are_fetched_one_some_and_all(films):
     cursor = films.cursor()
     assert cursor.execute("SELECT id, title FROM film ORDER BY id") is cursor
