@@ -171,6 +171,17 @@ def test_parameters_have_three_forms(films):
     assert films.execute("SELECT 1", []).fetchall() == [(1,)]
 
 
+def test_rows_of_parameters_are_sequences(films):
+    insert = "INSERT INTO film (id, title) VALUES (?, ?)"
+    for wrong in [{"id": 5, "title": "x"}, "ab", b"ab", {5, 6}]:
+        with pytest.raises(cleave.ProgrammingError, match="row 2") as failed:
+            films.executemany(insert, [(4, "Dune"), wrong])
+        assert failed.value.sqlstate == "07001"
+        films.rollback()
+    films.executemany(insert, [(4, "Dune"), [5, "Eva"]])
+    assert films.execute("SELECT count(*) FROM film").fetchone() == (5,)
+
+
 def test_values_have_their_own_types_where_nothing_else_tells_one(films):
     day = datetime.date(2024, 1, 2)
     # Within a transaction too, which a refused try would fail.

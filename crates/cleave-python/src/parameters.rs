@@ -5,7 +5,10 @@
 
 use cleave_store::ColumnType;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString};
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyFloat, PyFrozenSet, PyInt, PyList, PyMapping, PySet, PyString,
+    PyTuple,
+};
 
 use crate::errors;
 use crate::plain_types::zero_byte;
@@ -111,7 +114,8 @@ impl Value {
 /// Calls `take` with the values of each of `rows`, of which each must have so many.
 ///
 /// # Errors
-/// `ProgrammingError` for a row with more or fewer; those of [`Value::of`] and of `take`; `KeyboardInterrupt`.
+/// `ProgrammingError` for a row with more or fewer, and for one that is no sequence of values; those of [`Value::of`]
+/// and of `take`; `KeyboardInterrupt`.
 pub(crate) fn for_each_row(
     rows: &Bound<'_, PyAny>,
     width: usize,
@@ -121,7 +125,13 @@ pub(crate) fn for_each_row(
     let mut values = Vec::with_capacity(width);
     for (place, row) in rows.try_iter()?.enumerate() {
         values.clear();
-        for value in row?.try_iter()? {
+        let row = row?;
+        if !is_row(&row) {
+            let kind = row.get_type().name()?;
+            let message = format!("row {} is a {kind}, and no sequence of values", place + 1);
+            return Err(errors::made(py, "07001", &message, None));
+        }
+        for value in row.try_iter()? {
             values.push(Value::of(&value?)?);
         }
         if values.len() != width {
@@ -134,6 +144,19 @@ pub(crate) fn for_each_row(
         }
     }
     Ok(())
+}
+
+/// Whether an object is read as the values of a row. A text would be one of letters, and a mapping one of its keys; a
+/// set has no order.
+fn is_row(object: &Bound<'_, PyAny>) -> bool {
+    if object.is_exact_instance_of::<PyTuple>() || object.is_exact_instance_of::<PyList>() {
+        return true;
+    }
+    let is_text = object.is_instance_of::<PyString>()
+        || object.is_instance_of::<PyBytes>()
+        || object.is_instance_of::<PyByteArray>();
+    let is_set = object.is_instance_of::<PySet>() || object.is_instance_of::<PyFrozenSet>();
+    !is_text && !is_set && !object.is_instance_of::<PyMapping>()
 }
 
 /// The type that `cleave/_parameters.py` calls so.
