@@ -191,8 +191,19 @@ class Connection:
         if self._status() != "idle":
             self._run("ROLLBACK")
 
+    def cancel(self) -> None:
+        """Stops what other threads run in this connection: their statements and fetches raise `OperationalError`.
+
+        It is as Ctrl-C in their place: an open transaction has failed then. Where nothing runs, it does nothing.
+        """
+        self._check_open()
+        self._core.cancel()
+
     def close(self) -> None:
-        """Rolls back what was not committed, and closes. Again: does nothing."""
+        """Rolls back what was not committed, and closes. Again: does nothing.
+
+        Statements of other threads are waited for, if nothing cancels them; fetches of other threads are stopped.
+        """
         self._close(wait=True)
 
     @property
@@ -240,7 +251,7 @@ class Connection:
     def _close(self, wait: bool) -> None:
         if not self._core.closed:
             for cursor in list(self._cursors):
-                cursor._give_up()
+                cursor._give_up(wait)
         self._core.close(wait=wait)
         _connections.discard(self)
 
@@ -441,7 +452,7 @@ class Cursor:
         """Does nothing: PEP 249 asks for it."""
 
     def close(self) -> None:
-        """Gives up the rows that are left. Again: does nothing."""
+        """Gives up the rows that are left, also while another thread fetches them. Again: does nothing."""
         self._closed = True
         self._give_up()
 
@@ -461,10 +472,10 @@ class Cursor:
         self._rows, self._rowcount = None, -1
         renew(self)
 
-    def _give_up(self) -> None:
+    def _give_up(self, wait: bool = True) -> None:
         rows, self._rows = self._rows, None
         if rows is not None:
-            rows.close()
+            rows.close(wait=wait)
 
     def _fetch(self, limit: int | None) -> list[tuple]:
         rows = self._held()

@@ -89,6 +89,39 @@ def test_a_running_statement_leaves_the_lock_to_others_and_stops_by_ctrl_c(conne
 
 
 @interrupting
+def test_another_thread_cancels_a_statement_and_closes_beside_a_fetch(connect):
+    connection, failed = connect(autocommit=True), []
+
+    def begun(work):
+        def run():
+            try:
+                work()
+            except cleave.Error as error:
+                failed.append(error.sqlstate)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
+
+    connection.cancel()
+    running = begun(lambda: connection.execute(ENDLESS).fetchall())
+    while running.is_alive():
+        connection.cancel()
+        running.join(0.05)
+    assert failed == ["57014"]
+    assert connection.execute("SELECT 1").fetchone() == (1,)
+    many = connection.execute("SELECT v FROM generate_series(1, 1000000) a(v), generate_series(1, 1000000) b(w)")
+    # Rows are true.
+    fetching = begun(lambda: all(many))
+    time.sleep(0.1)
+    connection.close()
+    fetching.join()
+    assert len(failed) == 2
+    with pytest.raises(cleave.ProgrammingError, match="connection is closed"):
+        connection.cancel()
+
+
+@interrupting
 def test_ctrl_c_fails_the_transaction(connect):
     connection = connect()
     connection.execute("CREATE TABLE t (id int)")

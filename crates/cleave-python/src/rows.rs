@@ -30,7 +30,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 use crate::arrow_stream::{schema_capsule, stream_capsule};
 use crate::embedded::Embedded;
 use crate::errors::{self, Failure};
-use crate::held::Shared;
+use crate::held::{Shared, Stops};
 use crate::plain_types::{cast_to, given_schema};
 use crate::process::{self, Count, Own, Tick};
 use crate::server::Cancel;
@@ -48,6 +48,8 @@ pub(crate) struct Rows {
     source: Own<SharedSource>,
     /// How far the query is.
     count: Option<Count>,
+    /// What stops its reads.
+    stops: Stops,
 }
 
 /// A source that readers take turns with.
@@ -88,25 +90,26 @@ impl Rows {
         let schema = SchemaRef::new(Schema::empty());
         let source = Source::of(Batches::Ended(None), schema);
         let source = Own::new(Arc::new(AsyncMutex::new(source)));
-        Self { tag: Some(tag), schema: None, rest: Mutex::default(), source, count: None }
+        let (rest, stops) = (Mutex::default(), Stops::default());
+        Self { tag: Some(tag), schema: None, rest, source, count: None, stops }
     }
 
-    /// The rows of a query that a session has begun.
-    pub(crate) fn embedded(rows: ResultRows, begun: Begun, count: Count) -> Self {
+    /// The rows of a query that a session has begun. `stops` stop its reads.
+    pub(crate) fn embedded(rows: ResultRows, begun: Begun, count: Count, stops: Stops) -> Self {
         let schema = given_schema(&rows.schema());
         let from = Batches::Embedded(Box::new(rows), begun);
         let source = Source::of(from, Arc::clone(&schema));
-        Self::of(Arc::new(AsyncMutex::new(source)), schema, Some(count))
+        Self::of(Arc::new(AsyncMutex::new(source)), schema, (Some(count), stops))
     }
 
     /// The rows of a server.
-    pub(crate) fn server(source: SharedSource, schema: SchemaRef) -> Self {
-        Self::of(source, schema, None)
+    pub(crate) fn server(source: SharedSource, schema: SchemaRef, stops: Stops) -> Self {
+        Self::of(source, schema, (None, stops))
     }
 
-    fn of(source: SharedSource, schema: SchemaRef, count: Option<Count>) -> Self {
+    fn of(source: SharedSource, schema: SchemaRef, (count, stops): (Option<Count>, Stops)) -> Self {
         let (schema, source) = (Some(schema), Own::new(source));
-        Self { tag: None, schema, rest: Mutex::default(), source, count }
+        Self { tag: None, schema, rest: Mutex::default(), source, count, stops }
     }
 
     /// What was read and not given.
@@ -128,7 +131,7 @@ impl Rows {
         if let Some(batch) = at_hand {
             return batch.map_err(|error| error.exception(py));
         }
-        let stop = Arc::new(Notify::new());
+        let stop = self.stops.begin();
         let reading = next_unless(source, Arc::clone(&stop));
         let waited = process::wait(py, &stop, tick, Box::pin(reading));
         match waited.inspect_err(|_| self.give_up(true))? {
@@ -141,7 +144,7 @@ impl Rows {
     fn all(&self, py: Python<'_>, tick: Option<&Tick<'_>>) -> PyResult<VecDeque<RecordBatch>> {
         let mut batches: VecDeque<RecordBatch> = self.take_rest().into_iter().collect();
         let source = Arc::clone(self.source.get(py)?);
-        let stop = Arc::new(Notify::new());
+        let stop = self.stops.begin();
         let reading = all_unless(source, Arc::clone(&stop));
         let waited = process::wait(py, &stop, tick, Box::pin(reading));
         match waited.inspect_err(|_| self.give_up(true))? {
@@ -151,7 +154,7 @@ impl Rows {
         Ok(batches)
     }
 
-    /// Gives the rows up that are left, as [`Source::give_up`] does. A thread that fetches goes on; in a fork there are
+    /// Gives the rows up that are left, as [`Source::give_up`] does, unless a thread fetches them. In a fork there are
     /// none.
     fn give_up(&self, is_interrupted: bool) {
         drop(self.take_rest());
@@ -233,7 +236,7 @@ impl Rows {
             let source = Own::new(Arc::clone(self.source.get(py)?));
             (self.take_rest().into_iter().collect(), Some(source))
         };
-        stream_capsule(py, Box::new(Reader { ahead, source, schema }))
+        stream_capsule(py, Box::new(Reader { ahead, source, schema, stops: self.stops.clone() }))
     }
 
     /// A capsule with the description of the columns.
@@ -243,9 +246,24 @@ impl Rows {
         })
     }
 
-    /// Gives the rows up that are left.
-    fn close(&self) {
+    /// Gives the rows up that are left. Threads that fetch them are stopped; with `wait` they have stopped then.
+    #[pyo3(signature = (*, wait=true))]
+    fn close(&self, py: Python<'_>, wait: bool) -> PyResult<()> {
+        let Some(source) = self.source.here() else { return Ok(()) };
+        let is_read = self.stops.stop();
         self.give_up(false);
+        if !is_read || !wait {
+            return Ok(());
+        }
+        let source = Arc::clone(source);
+        let stop = Arc::new(Notify::new());
+        let stopped = Arc::clone(&stop);
+        let giving_up = async move {
+            if let Ok(mut source) = unless(source.lock_owned(), stopped.notified()).await {
+                source.give_up(false);
+            }
+        };
+        process::wait(py, &stop, None, Box::pin(giving_up))
     }
 }
 
@@ -445,6 +463,8 @@ struct Reader {
     /// None: those ahead are all.
     source: Option<Own<SharedSource>>,
     schema: SchemaRef,
+    /// What stops it.
+    stops: Stops,
 }
 
 impl Reader {
@@ -455,7 +475,7 @@ impl Reader {
         let Some(source) = self.source.as_ref()?.here().cloned() else {
             return Some(Err(errors::in_stream("the rows are those of another process")));
         };
-        let stop = Arc::new(Notify::new());
+        let stop = self.stops.begin();
         let reading = next_unless(source, Arc::clone(&stop));
         let read = match process::wait_anywhere(&stop, Box::pin(reading)) {
             Ok(Ok(read)) => read.map_err(|error| errors::in_stream(&error.to_string())),

@@ -4,7 +4,8 @@
 //! 1. [`connect`] opens a database of this process ([`Embedded`]), or connects to the server or shell that has it open;
 //!    [`connect_server`] connects to one of a [`Server`].
 //! 2. [`Session::run`] runs statements. [`Session::append`] and [`Session::load_rows`] add rows by COPY's way.
-//! 3. [`Session::close`] rolls back and gives the database back. One that is dropped closes in the background;
+//! 3. [`Session::cancel`] stops what other threads run in it.
+//! 4. [`Session::close`] rolls back and gives the database back. One that is dropped closes in the background;
 //!    [`finish`] waits for those when the interpreter ends.
 //!
 //! DB-API's transactions: with `implicit`, a statement that changes rows, or locks them, begins one where none is open.
@@ -27,7 +28,7 @@ use crate::arrow_stream::Stream;
 use crate::databases::Opening;
 use crate::embedded::{Embedded, batches_of};
 use crate::errors::{self, Failure};
-use crate::held::{Shared, shared, with_held};
+use crate::held::{Shared, Stops, shared, with_held};
 use crate::outside::{self, Outside};
 use crate::parameters::{Listed, Value};
 use crate::process::{self, Count, Own, Tick};
@@ -53,6 +54,7 @@ enum Backend {
 pub(crate) struct Session {
     /// None: it is closed.
     backend: Mutex<Option<Own<Backend>>>,
+    stops: Stops,
 }
 
 /// Opens the database in the folder `path`, with these settings, or connects to the process that has it open and
@@ -182,11 +184,12 @@ impl Session {
             Backend::Embedded(session, count) => {
                 let tick = ticking(tick, Some(&count));
                 let given = (sql, values, implicit);
-                run_embedded(py, (&session, count), given, find, tick.as_ref())
+                run_embedded(py, (&session, &self.stops, count), given, find, tick.as_ref())
             }
             Backend::Server(session) => {
                 let tick = ticking(tick, None);
-                run_server(py, &session, (sql, values, implicit), tick.as_ref())
+                let session = (&session, &self.stops);
+                run_server(py, session, (sql, values, implicit), tick.as_ref())
             }
         }
     }
@@ -209,13 +212,13 @@ impl Session {
                 let batches = outside::batches(stream, what);
                 let batches = batches.map_err(|error| errors::exception(py, &error))?;
                 let tick = ticking(tick, Some(&count));
-                with_held(py, &session, tick.as_ref(), move |embedded| {
+                with_held(py, (&session, &self.stops), tick.as_ref(), move |embedded| {
                     Box::pin(async move { Ok(embedded.append(&table, batches, false).await?) })
                 })?
             }
             Backend::Server(session) => {
                 let tick = ticking(tick, None);
-                with_held(py, &session, tick.as_ref(), move |server| {
+                with_held(py, (&session, &self.stops), tick.as_ref(), move |server| {
                     Box::pin(async move { server.append(&table, stream).await })
                 })?
             }
@@ -239,14 +242,14 @@ impl Session {
         let loaded = match self.backend(py)? {
             Backend::Embedded(session, count) => {
                 let name = table.clone();
-                let targets = with_held(py, &session, None, move |embedded| {
+                let targets = with_held(py, (&session, &self.stops), None, move |embedded| {
                     Box::pin(async move { Ok(embedded.targets(&name, &columns)) })
                 })?;
                 let targets = targets.map_err(|error| error.exception(py))?;
                 let Some(targets) = targets else { return Ok(None) };
                 let batches = batches_of(&targets, rows)?;
                 let tick = ticking(tick, Some(&count));
-                with_held(py, &session, tick.as_ref(), move |embedded| {
+                with_held(py, (&session, &self.stops), tick.as_ref(), move |embedded| {
                     let batches = stream::iter(batches.into_iter().map(Ok)).boxed();
                     Box::pin(
                         async move { Ok(Some(embedded.append(&table, batches, implicit).await?)) },
@@ -256,7 +259,7 @@ impl Session {
             Backend::Server(session) => {
                 let csv = csv_of(rows, columns.count())?;
                 let tick = ticking(tick, None);
-                with_held(py, &session, tick.as_ref(), move |server| {
+                with_held(py, (&session, &self.stops), tick.as_ref(), move |server| {
                     Box::pin(async move { server.load(&table, columns, csv, implicit).await })
                 })?
             }
@@ -266,8 +269,10 @@ impl Session {
 
     /// Whether a transaction is open ("open"), has failed ("failed"), or there is none ("idle").
     fn status(&self, py: Python<'_>) -> PyResult<&'static str> {
+        // It waits for the statement before it, and is not what another thread wants to stop.
+        let stops = &Stops::default();
         let status = match self.backend(py)? {
-            Backend::Embedded(session, _) => with_held(py, &session, None, |embedded| {
+            Backend::Embedded(session, _) => with_held(py, (&session, stops), None, |embedded| {
                 let status = match embedded.status() {
                     TransactionStatus::Idle => "idle",
                     TransactionStatus::Open => "open",
@@ -275,7 +280,7 @@ impl Session {
                 };
                 Box::pin(async move { Ok(status) })
             })?,
-            Backend::Server(session) => with_held(py, &session, None, |server| {
+            Backend::Server(session) => with_held(py, (&session, stops), None, |server| {
                 let status = server.status();
                 Box::pin(async move { Ok(status) })
             })?,
@@ -293,6 +298,14 @@ impl Session {
     #[getter]
     fn is_server(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(matches!(self.backend(py)?, Backend::Server(_)))
+    }
+
+    /// Stops the statements that other threads run in it, and their reads of rows. There may be none.
+    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        // A fork has none, and no right to what tells them.
+        self.backend(py)?;
+        self.stops.stop();
+        Ok(())
     }
 
     /// Rolls back and closes it, once the statements that run in it have ended; without `wait` that is done in the
@@ -313,7 +326,7 @@ impl Session {
 
 impl Session {
     fn of(backend: Backend) -> Self {
-        Self { backend: Mutex::new(Some(Own::new(backend))) }
+        Self { backend: Mutex::new(Some(Own::new(backend))), stops: Stops::default() }
     }
 
     /// What runs its statements, if it is open.
@@ -363,14 +376,14 @@ type Given = (String, Vec<Value>, bool);
 
 fn run_embedded(
     py: Python<'_>,
-    (session, count): (&Shared<Embedded>, Count),
+    (session, stops, count): (&Shared<Embedded>, &Stops, Count),
     (sql, values, implicit): Given,
     find: Option<Py<PyAny>>,
     tick: Option<&Tick<'_>>,
 ) -> PyResult<Rows> {
     let outside = find.map(|find| Arc::new(Outside::new(find)));
     let offered = outside.clone();
-    let waited = with_held(py, session, tick, move |embedded| {
+    let waited = with_held(py, (session, stops), tick, move |embedded| {
         Box::pin(async move {
             let tables = offered.map(|tables| tables as Arc<dyn OutsideTables>);
             let started = embedded.run_with(&sql, &values, implicit, tables).await?;
@@ -383,7 +396,7 @@ fn run_embedded(
     match waited? {
         Ok((Started::Done { tag }, _)) => Ok(Rows::without(tag)),
         Ok((Started::Rows(rows), epoch)) => {
-            Ok(Rows::embedded(rows, Begun::new(session, epoch), count))
+            Ok(Rows::embedded(rows, Begun::new(session, epoch), count, stops.of_result()))
         }
         Err(error) => {
             // A name of WITH may have been refused too, which is none of the error's.
@@ -397,11 +410,11 @@ fn run_embedded(
 
 fn run_server(
     py: Python<'_>,
-    session: &Shared<Server>,
+    (session, stops): (&Shared<Server>, &Stops),
     (sql, values, implicit): Given,
     tick: Option<&Tick<'_>>,
 ) -> PyResult<Rows> {
-    let answered = with_held(py, session, tick, move |server| {
+    let answered = with_held(py, (session, stops), tick, move |server| {
         Box::pin(async move {
             Ok(match server.run(&sql, &values, implicit).await? {
                 Answered::Done(tag) => Err(tag),
@@ -416,7 +429,7 @@ fn run_server(
         })
     })?;
     match answered.map_err(|error| error.exception(py))? {
-        Ok((source, schema)) => Ok(Rows::server(source, schema)),
+        Ok((source, schema)) => Ok(Rows::server(source, schema, stops.of_result())),
         Err(tag) => Ok(Rows::without(tag)),
     }
 }
