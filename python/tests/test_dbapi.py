@@ -225,10 +225,15 @@ def test_errors_have_a_class_a_sqlstate_and_a_hint(films):
         ("SELECT 1 / 0", cleave.DataError, "22012"),
         ("INSERT INTO film VALUES (9, NULL, 1)", cleave.IntegrityError, "23502"),
         ("SELECT * FROM nothing", cleave.ProgrammingError, "42P01"),
+        ("COPY film TO STDOUT", cleave.NotSupportedError, "0A000"),
+        ("COPY film FROM STDIN", cleave.NotSupportedError, "0A000"),
     ]:
         with pytest.raises(kind) as failed:
             films.execute(sql).fetchall()
         assert failed.value.sqlstate == sqlstate
+        # The message is that of the database, without the code.
+        assert sqlstate not in str(failed.value) and "copy_" not in str(failed.value)
+        films.rollback()
     with pytest.raises(cleave.ProgrammingError) as failed:
         films.execute("SELECT tilte FROM film")
     again = pickle.loads(pickle.dumps(failed.value))

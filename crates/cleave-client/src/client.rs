@@ -5,11 +5,11 @@
 //!  run_many:    the same, with a Bind and an Execute for each row of values
 //!  run_script:  Query ─▶ rows as text, of each statement
 //! ```
-//! The first round trip declares the types that values have themselves, as `psycopg` does, and tells those of parameters
-//! and columns; values in binary are asked for where Arrow has the type. It is the only one before the statement runs:
-//! within a transaction a second try, after a refusal, would find a transaction that has failed. Of a statement whose parameters name files it tells the parameters and refuses the columns: a second one
-//! (Bind, Describe, Sync) asks for them with the values. A COPY goes by the simple protocol ([`Client::copy_in`],
-//! [`Client::copy_out`]).
+//! The first round trip declares the types that values have themselves, as `psycopg` does, and tells those of
+//! parameters and columns; values in binary are asked for where Arrow has the type. It declares them at once: within a
+//! transaction a second try, after a refusal, would find a transaction that has failed. Of a statement whose parameters
+//! name files it tells the parameters and refuses the columns: a second one (Bind, Describe, Sync) asks for them with
+//! the values. A COPY goes by the simple protocol ([`Client::copy_in`], [`Client::copy_out`]).
 
 use std::fmt;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl Client {
     /// The statement has ended, or its first rows are there, when this returns.
     ///
     /// # Errors
-    /// [`ClientError::Usage`] for a COPY from or to this client, [`ClientError::ParameterCount`],
+    /// [`ClientError::CopyWithoutStream`] for a COPY from or to this client, [`ClientError::ParameterCount`],
     /// [`ClientError::Busy`] while an earlier answer is held, and errors of the statement.
     pub async fn run(&mut self, sql: &str, parameters: &[Value]) -> Result<Answer, ClientError> {
         let mut connection = self.free()?;
@@ -402,11 +402,9 @@ fn own_types<R: AsRef<[Value]>>(rows: &[R]) -> Vec<u32> {
     let count = rows.first().map_or(0, |row| row.as_ref().len());
     let common = |place: usize| {
         let mut found = None;
-        for value in rows.iter().filter_map(|row| row.as_ref().get(place)) {
-            // NULL is of any type.
-            if matches!(value, Value::Null) {
-                continue;
-            }
+        let values = rows.iter().filter_map(|row| row.as_ref().get(place));
+        // NULL is of any type.
+        for value in values.filter(|value| !matches!(value, Value::Null)) {
             let own = value.own_type().unwrap_or(0);
             if *found.get_or_insert(own) != own {
                 return 0;

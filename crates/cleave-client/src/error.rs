@@ -9,6 +9,9 @@ pub enum ClientError {
     /// A URL, a file that it names, or a call is wrong: correct it.
     #[error("{0}")]
     Usage(String),
+    /// A COPY from or to this client was run as any other statement: call what gives it a stream.
+    #[error("{0} is not supported here: there is no stream of rows")]
+    CopyWithoutStream(&'static str),
     /// Not as many values came as the statement has parameters: correct the call.
     #[error("the statement has {wanted} parameters, and {given} values came")]
     ParameterCount {
@@ -82,6 +85,7 @@ impl ClientError {
             Self::Value { .. } => "22003",
             Self::Stream(_) => "58030",
             Self::ParameterCount { .. } => "07001",
+            Self::CopyWithoutStream(_) => "0A000",
             Self::Usage(_) | Self::Busy => "HY000",
         }
     }

@@ -407,13 +407,13 @@ impl Connection {
 
     /// Ends a COPY from or to this client that was run as any other statement.
     pub(crate) async fn refuse_copy(&mut self, kind: u8) -> ClientError {
-        let message = match kind {
-            b'G' => "COPY FROM STDIN reads rows of the client: it is run by copy_in",
-            _ => "COPY TO STDOUT writes rows to the client: it is run by copy_out",
+        let statement = match kind {
+            b'G' => "COPY FROM STDIN",
+            _ => "COPY TO STDOUT",
         };
         // Skips its rows, or tells the server that none will come.
         match self.settle().await {
-            Ok(()) => ClientError::Usage(message.to_owned()),
+            Ok(()) => ClientError::CopyWithoutStream(statement),
             Err(lost) => lost,
         }
     }

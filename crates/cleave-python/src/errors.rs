@@ -48,9 +48,13 @@ impl Failure {
                     None => made(py, "58030", &source.to_string(), None),
                 }
             }
+            Self::Server(error @ ClientError::CopyWithoutStream(_)) => {
+                let hint = "append() adds rows, and rows of a query are fetched";
+                made(py, error.sqlstate(), &self.to_string(), Some(hint))
+            }
             Self::Server(error) => {
                 let hint = error.server().and_then(|server| server.hint.as_deref());
-                made(py, error.sqlstate(), &error.to_string(), hint)
+                made(py, error.sqlstate(), &self.to_string(), hint)
             }
         }
     }
@@ -60,7 +64,11 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host(error) => fmt::Display::fmt(error, f),
-            Self::Server(error) => fmt::Display::fmt(error, f),
+            // Its SQLSTATE is told beside the message.
+            Self::Server(error) => match error.server() {
+                Some(server) => f.write_str(&server.message),
+                None => fmt::Display::fmt(error, f),
+            },
         }
     }
 }

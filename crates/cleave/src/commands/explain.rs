@@ -131,6 +131,7 @@ fn refused(error: Error) -> Failure {
 fn failed(error: ClientError) -> Failure {
     match error {
         ClientError::Usage(message) => Failure::Usage(message),
+        ClientError::CopyWithoutStream(_) => Failure::Usage(error.to_string()),
         other => Failure::Workload(other.to_string()),
     }
 }

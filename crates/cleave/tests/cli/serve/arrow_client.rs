@@ -216,9 +216,9 @@ fn errors_have_their_place_and_blocks_their_state() {
         client.run("COMMIT", &[]).await.unwrap();
         assert!(!client.take_notices().is_empty(), "there is no transaction in progress");
         let copy = client.run("COPY t FROM STDIN", &[]).await.unwrap_err();
-        assert!(matches!(copy, ClientError::Usage(_)), "{copy}");
+        assert!(matches!(copy, ClientError::CopyWithoutStream(_)), "{copy}");
         let copy = client.run("COPY t TO STDOUT", &[]).await.unwrap_err();
-        assert!(matches!(copy, ClientError::Usage(_)), "{copy}");
+        assert!(matches!(copy, ClientError::CopyWithoutStream(_)), "{copy}");
         assert_eq!(rows(&mut client, "SELECT 1", &[]).await.len(), 1);
     });
 }
