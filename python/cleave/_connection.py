@@ -407,7 +407,8 @@ class Cursor:
         """The rows that are left as a reader of pyarrow, which runs the query as it is read."""
         import pyarrow
 
-        return pyarrow.RecordBatchReader.from_stream(ArrowStream(self._held(), self._held().stream(False)))
+        reader = pyarrow.RecordBatchReader.from_stream(ArrowStream(self._held(), self._held().stream(False)))
+        return pyarrow.RecordBatchReader.from_batches(reader.schema, _batches(reader, pyarrow.ArrowException))
 
     def df(self, **options: Any) -> pandas.DataFrame:
         """All rows that are left as a data frame of pandas; `options` go to pyarrow's `to_pandas`.
@@ -554,6 +555,19 @@ DATETIME = TypeObject(
 )
 #: No column is one.
 ROWID = TypeObject("ROWID")
+
+
+def _batches(reader: pyarrow.RecordBatchReader, failure: type[Exception]) -> Iterator[pyarrow.RecordBatch]:
+    """The batches of a reader. A stream of C reports Ctrl-C as text; here Python raises what is pending."""
+    try:
+        yield from reader
+    except failure:
+        _pass()
+        raise
+
+
+def _pass() -> None:
+    """Does nothing: signals are handled where a function of Python begins."""
 
 
 def _count(tag: str | None) -> int:

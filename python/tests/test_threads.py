@@ -271,6 +271,20 @@ def test_rows_whose_reading_was_stopped_are_given_up(connect):
 
 
 @interrupting
+def test_ctrl_c_stops_a_reader_of_arrow(connect):
+    pytest.importorskip("pyarrow")
+    connection = connect(autocommit=True)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        # Many rows come at once, and the next one never.
+        many = connection.execute(f"SELECT v FROM generate_series(1, 200000) AS s(v) UNION ALL {ENDLESS}")
+        many.fetch_record_batch().read_all()
+    timer.join()
+    assert connection.execute("SELECT 2").fetchone() == (2,)
+
+
+@interrupting
 def test_a_query_whose_rows_are_given_up_holds_up_no_statement(connect):
     many = "SELECT v FROM generate_series(1, 1000000) a(v), generate_series(1, 1000000) b(w)"
     connection = connect(autocommit=True)

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use cleave_media::clock::Stopwatch;
 use futures::future::BoxFuture;
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, RwLock};
@@ -160,6 +161,7 @@ pub(crate) fn wait<T: Send + 'static>(
 }
 
 /// As [`wait`] for a caller who may be any thread, with or without Python's lock, and who cannot take an exception.
+/// After Ctrl-C, Python raises `KeyboardInterrupt` once its code runs again.
 ///
 /// # Errors
 /// The exception's text; none waits where Python is at its end.
@@ -168,9 +170,16 @@ pub(crate) fn wait_anywhere<T: Send + 'static>(
     work: BoxFuture<'static, T>,
 ) -> Result<T, String> {
     let waited = Python::try_attach(|py| {
-        wait(py, stop, None, work).map_err(|error| match error.value(py).str() {
-            Ok(text) => text.to_string(),
-            Err(_) => "interrupted".to_owned(),
+        wait(py, stop, None, work).map_err(|error| {
+            if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+                // Where it cannot, the text says so.
+                drop(py.import("_thread").and_then(|thread| thread.call_method0("interrupt_main")));
+                return "interrupted by Ctrl-C".to_owned();
+            }
+            match error.value(py).str() {
+                Ok(text) => text.to_string(),
+                Err(_) => "interrupted".to_owned(),
+            }
         })
     });
     waited.unwrap_or_else(|| Err("the interpreter ends".to_owned()))
