@@ -316,7 +316,8 @@ class Cursor:
         """Runs a statement, or several without parameters, and returns the cursor with the rows of the last one.
 
         Parameters are a sequence for `?` or `$1`, or a mapping for `%(name)s`. A table that the database does not have
-        is looked for among registered objects and the caller's variables.
+        is looked for among registered objects and the caller's variables. It is read as rows are fetched, and not to be
+        changed before.
         """
         return self._execute(sql, parameters, sys._getframe(1))
 
