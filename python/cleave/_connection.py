@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from . import _cleave, _errors, _progress
 from ._explain import Explain
 from ._frames import Finder, load_source, renew, source_of
+from ._parameters import _folded as folded
 from ._parameters import numbered, placed, plain_insert
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _Parameters = Sequence[Any] | Mapping[str, Any] | None
 
 _SERVER = re.compile("postgres(?:ql)?://", re.IGNORECASE)
 _SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
+_TABLE = re.compile(r'(?:"?public"?\.)?([a-z_][a-z0-9_$]*|"(?:[^"]|"")+")', re.IGNORECASE)
 _NOT_THERE = "a server cannot read tables of this process; append() their rows to a table of its own"
 # Closed when the interpreter ends, so that the next process has nothing to recover.
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -127,6 +129,8 @@ class Connection:
     def append(self, table: str, rows: Any) -> int:
         """Adds rows to a table by the names of their columns, and returns their number.
 
+        `table` is a name of SQL, which is folded to lower case unless it is quoted, as in `append('"Film"', …)`.
+
         `rows` are a data frame, an Arrow table or reader, anything else with `__arrow_c_stream__`, a dictionary of
         columns, or a list of dictionaries. Columns that they lack get their default. All rows are added, or none. It
         is as fast as COPY: outside of a transaction many rows are loaded as pages.
@@ -137,12 +141,12 @@ class Connection:
         source = load_source(rows)
         capsule, _ = source.stream(None)
         with _progress.shown(self.progress) as tick:
-            return self._core.append(table, capsule, tick=tick)
+            return self._core.append(_stored(table), capsule, tick=tick)
 
     def register(self, name: str, value: Any) -> None:
         """Has `name` in statements of this connection stand for a data frame, an Arrow table or the like.
 
-        A table of the database with this name goes first. SQL folds names that are not quoted to lower case.
+        A table of the database with this name goes first. In SQL a name that is not quoted is found in any case.
         """
         self._check_open()
         if self._core.is_server:
@@ -304,7 +308,7 @@ class Cursor:
 
     @property
     def rowcount(self) -> int:
-        """How many rows the last statement has changed; -1 if it was a query, whose rows are counted by fetching."""
+        """How many rows the last statement has changed; -1 if it gives rows, which are counted by fetching."""
         return self._rowcount
 
     @property
@@ -575,6 +579,12 @@ def _count(tag: str | None) -> int:
     """The rows that a command tag counts; -1: none."""
     last = (tag or "").rpartition(" ")[2]
     return int(last) if last.isdigit() else -1
+
+
+def _stored(table: str) -> str:
+    """The name of a table as the database has it. What is no name of SQL is one already."""
+    found = _TABLE.fullmatch(table)
+    return table if found is None else folded(found[1])
 
 
 def _explain_missing(connection: Connection, error: _errors.Error, find: Finder) -> None:

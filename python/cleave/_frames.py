@@ -182,17 +182,19 @@ class Finder:
     def __call__(self, name: str) -> Source | None:
         if name in self._registered:
             return source_of(self._registered[name], name)
+        alike = _alike(self._registered, name)
+        if alike is not None:
+            return source_of(self._registered[alike], name)
         if self._frame is None:
             return None
         scopes = (self._frame.f_locals, self._frame.f_globals)
         for scope in scopes:
             if name in scope:
                 return self._readable(scope[name], name)
-        # SQL folds names: `SELECT * FROM myDf` asks for `mydf`.
         for scope in scopes:
-            alike = [key for key in list(scope) if key.lower() == name]
-            if len(alike) == 1:
-                return self._readable(scope[alike[0]], name)
+            alike = _alike(scope, name)
+            if alike is not None:
+                return self._readable(scope[alike], name)
         return None
 
     def _readable(self, value: Any, name: str) -> Source | None:
@@ -205,6 +207,12 @@ class Finder:
                 sqlstate="42P01",
             )
         return source
+
+
+def _alike(scope: Mapping[str, Any], name: str) -> str | None:
+    """The one name that SQL has folded to `name`: `SELECT * FROM myDf` asks for `mydf`."""
+    alike = [key for key in list(scope) if key.lower() == name]
+    return alike[0] if len(alike) == 1 else None
 
 
 def is_once(value: Any) -> bool:

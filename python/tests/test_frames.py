@@ -98,6 +98,8 @@ def test_names_are_found_in_the_caller_and_when_registered(db):
     assert db.execute("SELECT * FROM mixed").fetchall() == db.execute('SELECT * FROM "Mixed"').fetchall() == [(1,)]
     db.register("given", Mixed)
     assert db.execute("SELECT * FROM given").fetchall() == [(1,)]
+    db.register("Folded", Mixed)
+    assert db.execute("SELECT * FROM Folded").fetchall() == db.execute('SELECT * FROM "Folded"').fetchall() == [(1,)]
     db.unregister("given")
     with pytest.raises(cleave.ProgrammingError) as failed:
         db.execute("SELECT * FROM given")

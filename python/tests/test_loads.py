@@ -52,3 +52,16 @@ def test_without_autocommit_the_rows_wait_for_commit(table, connect):
     other.executemany("INSERT INTO t (id) VALUES (?)", [(1,)])
     other.commit()
     assert count(table) == (1, 1)
+
+
+def test_append_reads_the_name_of_the_table_as_sql_does(table):
+    pytest.importorskip("pyarrow")
+    table.execute('CREATE TABLE "Odd name" (id int)')
+    table.execute('CREATE TABLE "T" (id int)')
+    for place, name in enumerate(["t", "T", "public.t", 'public."t"']):
+        assert table.append(name, {"id": [place]}) == 1
+    for name in ['"T"', "Odd name", '"Odd name"']:
+        assert table.append(name, {"id": [7]}) == 1
+    assert count(table) == (4, 6)
+    assert table.execute('SELECT count(*) FROM "T"').fetchone() == (1,)
+    assert table.execute('SELECT count(*) FROM "Odd name"').fetchone() == (2,)
