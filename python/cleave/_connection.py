@@ -72,7 +72,7 @@ def connect(
     if (scheme := _SCHEME.match(name)) is not None:
         # Not a folder of this name, which may hold a password.
         raise _errors.ProgrammingError(
-            f"{scheme[0]} is no scheme of a database: it is the path of a folder, or postgres://user@host:port/database",
+            f"{scheme[0]} is no scheme of a database: name the path of a folder, or postgres://user@host:port/database",
             sqlstate="22023",
         )
     core = _cleave.connect(
@@ -393,7 +393,11 @@ class Cursor:
         return self
 
     def __next__(self) -> tuple:
-        row = self.fetchone()
+        try:
+            row = self.fetchone()
+        except KeyboardInterrupt:
+            self._interrupted()
+            raise
         if row is None:
             raise StopIteration
         return row
@@ -485,8 +489,18 @@ class Cursor:
 
     def _fetch(self, limit: int | None) -> list[tuple]:
         rows = self._held()
-        with _progress.shown(self._connection.progress) as tick:
-            return rows.fetch(limit, tick=tick)
+        try:
+            with _progress.shown(self._connection.progress) as tick:
+                return rows.fetch(limit, tick=tick)
+        except KeyboardInterrupt:
+            self._interrupted()
+            raise
+
+    def _interrupted(self) -> None:
+        """Gives up the rows that are left after Ctrl-C in code of Python: its traceback may hold this cursor for long,
+        and the next statement would wait for them."""
+        if self._rows is not None:
+            self._rows.close(wait=False, interrupted=True)
 
     def _whole(self) -> ArrowStream:
         """All rows that are left, read now."""

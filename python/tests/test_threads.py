@@ -308,6 +308,24 @@ def test_a_query_whose_rows_are_given_up_holds_up_no_statement(connect):
 
 
 @interrupting
+def test_ctrl_c_between_rows_gives_up_the_others(connect, monkeypatch):
+    connection = connect(autocommit=True)
+    cursor = connection.execute("SELECT v FROM generate_series(1, 1000000) a(v), generate_series(1, 1000000) b(w)")
+    assert next(cursor)
+
+    def pressed(_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("cleave._progress.shown", pressed)
+        next(cursor)
+    # The cursor is still there.
+    assert connection.execute("SELECT 2").fetchone() == (2,)
+    with pytest.raises(cleave.DatabaseError, match="given up"):
+        cursor.fetchone()
+
+
+@interrupting
 def test_a_statement_that_is_stopped_while_it_waits_for_other_rows_holds_up_no_other(server):
     connection = cleave.connect(server, autocommit=True)
     cursor = connection.execute("SELECT v FROM generate_series(1, 1000000) a(v), generate_series(1, 1000000) b(w)")

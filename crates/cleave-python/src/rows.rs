@@ -246,12 +246,13 @@ impl Rows {
         })
     }
 
-    /// Gives the rows up that are left. Threads that fetch them are stopped; with `wait` they have stopped then.
-    #[pyo3(signature = (*, wait=true))]
-    fn close(&self, py: Python<'_>, wait: bool) -> PyResult<()> {
+    /// Gives the rows up that are left; `interrupted` if Ctrl-C does. Threads that fetch them are stopped; with `wait`
+    /// they have stopped then.
+    #[pyo3(signature = (*, wait=true, interrupted=false))]
+    fn close(&self, py: Python<'_>, wait: bool, interrupted: bool) -> PyResult<()> {
         let Some(source) = self.source.here() else { return Ok(()) };
         let is_read = self.stops.stop();
-        self.give_up(false);
+        self.give_up(interrupted);
         if !is_read || !wait {
             return Ok(());
         }
