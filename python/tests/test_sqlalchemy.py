@@ -68,6 +68,20 @@ def test_indexes_and_unique_constraints_are_reflected(engine):
     assert unique["column_names"] == ["a"]
 
 
+def test_a_server_takes_rows_and_is_reflected(server):
+    engine = sa.create_engine(server.replace("postgres://", "cleave://"))
+    table = films(engine)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(table).values(id=1, title="Alien", price=decimal.Decimal("0.75")))
+        connection.execute(sa.insert(table), [{"id": 2, "title": "Brazil"}, {"id": 3, "title": "Cube"}])
+        assert connection.scalar(sa.select(sa.func.sum(sa.literal(3)))) == 3
+    reflected = sa.Table("film", sa.MetaData(), autoload_with=engine)
+    with engine.connect() as connection:
+        found = connection.execute(sa.select(reflected.c.title).where(reflected.c.price < 1)).scalars().all()
+        assert found == ["Alien"] and [column.name for column in reflected.primary_key] == ["id"]
+    engine.dispose()
+
+
 def test_what_fails_is_undone_with_its_definitions(engine):
     with pytest.raises(sa.exc.IntegrityError), engine.begin() as connection:
         connection.execute(sa.text("CREATE TABLE t (id int PRIMARY KEY)"))
