@@ -71,11 +71,15 @@ impl Constants {
         true
     }
 
-    /// Replaces a whole number.
+    /// Replaces a whole number, also a negative one.
     pub(super) fn put_number(&mut self, expression: &mut ast::Expr) {
-        if let Some(digits) = digits(expression) {
-            let digits = digits.to_owned();
-            self.put(expression, ColumnType::BigInt, digits);
+        let (sign, number) = match &*expression {
+            ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => ("-", &**expr),
+            number => ("", number),
+        };
+        if let Some(digits) = digits(number) {
+            let text = format!("{sign}{digits}");
+            self.put(expression, ColumnType::BigInt, text);
         }
     }
 
