@@ -37,13 +37,12 @@ pub fn send_descriptors(
     }
     // SAFETY: arithmetic on a number.
     let length = unsafe { libc::CMSG_LEN(size) };
-    let filled = libc::cmsghdr {
-        cmsg_len: length as _,
-        cmsg_level: libc::SOL_SOCKET,
-        cmsg_type: libc::SCM_RIGHTS,
-    };
-    // SAFETY: `header` points into `control`, which has room for it and is aligned for it.
-    unsafe { header.write(filled) };
+    // SAFETY: `header` points into `control`, which has room for it, is aligned for it, and whose zeros are a header.
+    let filled = unsafe { &mut *header };
+    // Not as a whole: some C libraries have padding between the fields, with a name.
+    filled.cmsg_len = length as _;
+    filled.cmsg_level = libc::SOL_SOCKET;
+    filled.cmsg_type = libc::SCM_RIGHTS;
     for (index, descriptor) in descriptors.iter().enumerate() {
         // SAFETY: the header is in `control`, and so is what follows it.
         let data = unsafe { libc::CMSG_DATA(header) }.cast::<RawFd>();
