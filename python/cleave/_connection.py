@@ -336,6 +336,9 @@ class Cursor:
                 self._rows = connection._core.run(
                     text, values, implicit=not connection._autocommit, find=find, tick=tick
                 )
+        except KeyboardInterrupt:
+            self._interrupted()
+            raise
         except _errors.ProgrammingError as error:
             _explain_missing(connection, error, find)
             raise
@@ -417,7 +420,8 @@ class Cursor:
         import pyarrow
 
         reader = pyarrow.RecordBatchReader.from_stream(ArrowStream(self._held(), self._held().stream(False)))
-        return pyarrow.RecordBatchReader.from_batches(reader.schema, _batches(reader, pyarrow.ArrowException))
+        batches = self._batches(reader, pyarrow.ArrowException)
+        return pyarrow.RecordBatchReader.from_batches(reader.schema, batches)
 
     def df(self, **options: Any) -> pandas.DataFrame:
         """All rows that are left as a data frame of pandas; `options` go to pyarrow's `to_pandas`.
@@ -502,6 +506,18 @@ class Cursor:
         if self._rows is not None:
             self._rows.close(wait=False, interrupted=True)
 
+    def _batches(self, reader: pyarrow.RecordBatchReader, failure: type[Exception]) -> Iterator[pyarrow.RecordBatch]:
+        """The batches of a reader. A stream of C reports Ctrl-C as text; here Python raises what is pending."""
+        try:
+            try:
+                yield from reader
+            except failure:
+                _pass()
+                raise
+        except KeyboardInterrupt:
+            self._interrupted()
+            raise
+
     def _whole(self) -> ArrowStream:
         """All rows that are left, read now."""
         rows = self._held()
@@ -574,15 +590,6 @@ DATETIME = TypeObject(
 )
 #: No column is one.
 ROWID = TypeObject("ROWID")
-
-
-def _batches(reader: pyarrow.RecordBatchReader, failure: type[Exception]) -> Iterator[pyarrow.RecordBatch]:
-    """The batches of a reader. A stream of C reports Ctrl-C as text; here Python raises what is pending."""
-    try:
-        yield from reader
-    except failure:
-        _pass()
-        raise
 
 
 def _pass() -> None:

@@ -8,6 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use tokio::sync::OwnedMutexGuard;
 
+use crate::cancel::CancelHandle;
 use crate::columns::{NO_COLUMNS, Rows, described};
 use crate::error::ClientError;
 use crate::kind::Kind;
@@ -70,6 +71,14 @@ impl Answer {
             batches.push(batch);
         }
         Ok(batches)
+    }
+
+    /// Gives up what is left of it: stops the statement by its client's `cancel`, and skips what the server still
+    /// sends.
+    pub async fn stop(mut self, cancel: &CancelHandle) {
+        if let Some(connection) = self.connection.as_deref_mut() {
+            cancel.stop(connection).await;
+        }
     }
 
     /// Whether all of it has come from the server: there is nothing to cancel.

@@ -1,6 +1,7 @@
 //! Stops the statement that a connection runs, over a connection of its own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,9 +10,12 @@ use crate::address::Address;
 use crate::error::ClientError;
 use crate::greeting::Key;
 use crate::transport;
+use crate::wire::Connection;
 
 /// The code of a request to cancel.
 const CANCEL: u32 = 80_877_102;
+/// How long a statement may take to end after a request, until the next one.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// Stops the statement that a [`Client`](crate::Client) runs, from any task or thread.
 #[derive(Clone)]
@@ -33,6 +37,17 @@ impl CancelHandle {
         match tokio::time::timeout(self.address.patience(), self.ask()).await {
             Ok(asked) => asked,
             Err(_) => Err(ClientError::Lost("no answer to a request to cancel".to_owned())),
+        }
+    }
+
+    /// Has the server stop the statement whose answer `connection` still owes, and skips the rest of that answer. A
+    /// request that arrives before the server has begun with the statement has no effect, so it is repeated.
+    pub(crate) async fn stop(&self, connection: &mut Connection) {
+        // A server that cannot be reached has lost the statement.
+        while connection.owes() && self.cancel().await.is_ok() {
+            if tokio::time::timeout(AGAIN, connection.settle()).await.is_ok() {
+                return;
+            }
         }
     }
 

@@ -236,6 +236,16 @@ impl Client {
         self.canceller.clone()
     }
 
+    /// Stops the statement whose future or answer was dropped, and skips the rest of what the server sends of it. One
+    /// whose [`Answer`] is held is asked to stop.
+    pub async fn stop(&self) {
+        match self.free() {
+            Ok(mut connection) => self.canceller.stop(&mut connection).await,
+            // A server that cannot be reached has lost the statement.
+            Err(_) => self.canceller.cancel().await.unwrap_or_default(),
+        }
+    }
+
     /// The state of the transaction, as it was after the last answer that was read.
     #[must_use]
     pub fn transaction_status(&self) -> TransactionStatus {

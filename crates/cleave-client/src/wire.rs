@@ -354,7 +354,12 @@ impl Connection {
         }
     }
 
-    /// Skips what is left of earlier answers.
+    /// Whether a part of an earlier answer is still to come.
+    pub(crate) fn owes(&self) -> bool {
+        self.owed > 0 && !self.is_broken
+    }
+
+    /// Skips what is left of earlier answers. Cancel-safe.
     pub(crate) async fn settle(&mut self) -> Result<(), ClientError> {
         if self.is_broken {
             return Err(self.lost("it was closed after an error"));

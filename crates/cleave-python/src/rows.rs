@@ -60,6 +60,8 @@ pub(crate) struct Source {
     /// Batches before the others, which were read for another statement.
     ahead: VecDeque<RecordBatch>,
     from: Batches,
+    /// Whether somebody has it. One that nobody got belongs to a statement that was interrupted.
+    is_given: bool,
     /// The columns of the batches that are given.
     schema: SchemaRef,
 }
@@ -104,6 +106,9 @@ impl Rows {
 
     /// The rows of a server.
     pub(crate) fn server(source: SharedSource, schema: SchemaRef, stops: Stops) -> Self {
+        if let Ok(mut source) = source.try_lock() {
+            source.is_given = true;
+        }
         Self::of(source, schema, (None, stops))
     }
 
@@ -133,8 +138,7 @@ impl Rows {
         }
         let stop = self.stops.begin();
         let reading = next_unless(source, Arc::clone(&stop));
-        let waited = process::wait(py, &stop, tick, Box::pin(reading));
-        match waited.inspect_err(|_| self.give_up(true))? {
+        match self.waited(py, process::wait(py, &stop, tick, Box::pin(reading)))? {
             Ok(read) => read.map_err(|error| error.exception(py)),
             Err(()) => Err(errors::stopped(py)),
         }
@@ -146,12 +150,18 @@ impl Rows {
         let source = Arc::clone(self.source.get(py)?);
         let stop = self.stops.begin();
         let reading = all_unless(source, Arc::clone(&stop));
-        let waited = process::wait(py, &stop, tick, Box::pin(reading));
-        match waited.inspect_err(|_| self.give_up(true))? {
+        match self.waited(py, process::wait(py, &stop, tick, Box::pin(reading)))? {
             Ok(read) => batches.extend(read.map_err(|error| error.exception(py))?),
             Err(()) => return Err(errors::stopped(py)),
         }
         Ok(batches)
+    }
+
+    /// What a read has given. Where Ctrl-C came, also at its very end, the rows that are left are given up: Python
+    /// raises `KeyboardInterrupt` then, and nobody reads on.
+    fn waited<T>(&self, py: Python<'_>, waited: PyResult<T>) -> PyResult<T> {
+        let waited = waited.and_then(|read| py.check_signals().map(|()| read));
+        waited.inspect_err(|_| self.give_up(true))
     }
 
     /// Gives the rows up that are left, as [`Source::give_up`] does, unless a thread fetches them. In a fork there are
@@ -292,11 +302,13 @@ impl Begun {
 impl Source {
     /// The rows of a server's answer with these columns.
     pub(crate) fn server(answer: Box<Answer>, schema: &Schema, cancel: Cancel) -> Self {
-        Self::of(Batches::Server(answer, cancel), given_schema(schema))
+        let mut source = Self::of(Batches::Server(answer, cancel), given_schema(schema));
+        source.is_given = false;
+        source
     }
 
     fn of(from: Batches, schema: SchemaRef) -> Self {
-        Self { ahead: VecDeque::new(), from, schema }
+        Self { ahead: VecDeque::new(), from, is_given: true, schema }
     }
 
     /// The columns.
@@ -379,10 +391,8 @@ impl Source {
                 if !answer.has_come() && (is_interrupted || cancel.loses_rows_alone) =>
             {
                 process::in_background(Box::pin(async move {
-                    // A server that cannot be reached has lost the query.
-                    cancel.handle.cancel().await.unwrap_or_default();
-                    // Until now it held the connection, so that no later statement is cancelled in its place.
-                    drop(answer);
+                    // Until then it holds the connection, so that no later statement is cancelled in its place.
+                    answer.stop(&cancel.handle).await;
                 }));
             }
             // The next statement skips what the server still sends.
@@ -394,7 +404,7 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        self.give_up(false);
+        self.give_up(!self.is_given);
     }
 }
 

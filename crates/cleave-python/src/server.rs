@@ -64,9 +64,7 @@ pub(crate) struct Cancel {
 
 impl Held for Server {
     fn stopped(&mut self) -> BoxFuture<'_, ()> {
-        let cancel = self.client.cancel_handle();
-        // A server that cannot be reached has lost the session, and stops by itself.
-        Box::pin(async move { cancel.cancel().await.unwrap_or_default() })
+        Box::pin(self.client.stop())
     }
 }
 

@@ -429,7 +429,11 @@ fn run_server(
         })
     })?;
     match answered.map_err(|error| error.exception(py))? {
-        Ok((source, schema)) => Ok(Rows::server(source, schema, stops.of_result())),
+        Ok((source, schema)) => {
+            // Also where Ctrl-C came at its very end.
+            py.check_signals()?;
+            Ok(Rows::server(source, schema, stops.of_result()))
+        }
         Err(tag) => Ok(Rows::without(tag)),
     }
 }

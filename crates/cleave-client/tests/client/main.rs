@@ -171,6 +171,45 @@ async fn an_answer_that_is_dropped_is_skipped() {
     .await;
 }
 
+#[tokio::test]
+async fn a_statement_is_stopped_also_by_a_request_that_comes_too_early() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let url = format!("postgres://ada@127.0.0.1:{port}/db?sslmode=disable");
+    let serving = async {
+        let mut stream = visited(&listener).await;
+        let greeting = [AUTHENTICATED, &message(b'K', &[0; 8]), READY].concat();
+        stream.write_all(&greeting).await.unwrap();
+        let begun = [message(b'2', b""), row(&[0, 0, 0, 1]).repeat(70_000)].concat();
+        for answer in [described(23), begun] {
+            while next_kind(&mut stream).await != Some(b'S') {}
+            stream.write_all(&answer).await.unwrap();
+        }
+        // The first request is lost, as where the statement has not begun.
+        for _ in 0..2 {
+            let (mut request, _) = listener.accept().await.unwrap();
+            request.read_exact(&mut [0; 16]).await.unwrap();
+        }
+        stream.write_all(&[error("ERROR", "57014"), READY.to_vec()].concat()).await.unwrap();
+        for answer in [described(23), executed(&[row(&[0, 0, 0, 7])])] {
+            while next_kind(&mut stream).await != Some(b'S') {}
+            stream.write_all(&answer).await.unwrap();
+        }
+    };
+    let client = async {
+        let mut client = Client::connect(&url).await.unwrap();
+        let mut answer = client.run("SELECT a", &[]).await.unwrap();
+        assert!(answer.next_batch().await.unwrap().is_some());
+        answer.stop(&client.cancel_handle()).await;
+        // There is nothing to stop any more, and nobody is asked.
+        client.stop().await;
+        let mut answer = client.run("SELECT a", &[]).await.unwrap();
+        let batch = answer.next_batch().await.unwrap().unwrap();
+        assert_eq!(batch.column(0).as_primitive::<Int32Type>().value(0), 7);
+    };
+    tokio::join!(serving, client);
+}
+
 /// The answer to a statement with these rows of a number and NULL, or to a query of them.
 fn texts(numbers: &[&str]) -> Vec<u8> {
     let row = |number: &&str| {
