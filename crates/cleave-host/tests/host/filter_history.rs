@@ -12,13 +12,14 @@ use crate::devices::{Served, TOKEN, anywhere, attach_nas, remote, token_file};
 use crate::support::{embedded, fresh, refused, row, rows, run, runtime_options};
 
 /// Zone maps say nothing of these.
-const CONDITIONS: [&str; 6] = [
+const CONDITIONS: [&str; 7] = [
     "tag LIKE '%x%'",
     "NOT (tag LIKE '%x%' OR w < 40)",
     "w > 95 AND part = 3",
     "w >= 50.5",
     "w < 40 OR part IS NULL",
     "part NOT IN (1, 2) AND w > 90",
+    "bare NOT LIKE '%x%' OR w > 98",
 ];
 
 fn query(table: &str, condition: &str) -> String {
@@ -46,7 +47,7 @@ async fn rows_are_those_without_it_while_rows_change() {
             &mut plain,
             &format!(
                 "SET default_device = '{device}'; CREATE TABLE {table} (id int PRIMARY KEY, tag text, w real, part int,
-                     note text);
+                     note text, bare text);
                  INSERT INTO {table} SELECT v, CASE WHEN v / 1000 = 7 THEN 'ax' ELSE 'az' END || v, v * 37 % 100,
                      nullif(v % 7, 5), 'note ' || v || repeat(md5(v::text), 8) FROM generate_series(1, 40000) AS s(v);
                  CHECKPOINT"
@@ -67,7 +68,7 @@ async fn rows_are_those_without_it_while_rows_change() {
             "SELECT 1",
             &format!("DELETE FROM {table} WHERE id % 3 = 0"),
             &format!("UPDATE {table} SET tag = 'x' || id, w = 99 WHERE id BETWEEN 20000 AND 20900"),
-            &format!("INSERT INTO {table} VALUES (50000, 'xx', 96, 3, 'new')"),
+            &format!("INSERT INTO {table} VALUES (50000, 'xx', 96, 3, 'new', 'b')"),
             &format!("VACUUM {table}"),
             &format!("ALTER TABLE {table} ADD COLUMN more int DEFAULT 3"),
             &format!(

@@ -189,7 +189,9 @@ impl OpenChunk {
         let entry = chunk.entry;
         let row_count = size_of(chunk.header.row_count);
         let (mut nulls, values) = match entry.encoding {
-            Encoding::Constant if entry.null_count > 0 => (None, OpenValues::Nulls),
+            Encoding::Constant if entry.null_count > 0 => {
+                (Some(NullBuffer::new_null(row_count)), OpenValues::Nulls)
+            }
             Encoding::Constant => (None, OpenValues::Rule { base: entry.base, step: 0 }),
             Encoding::Sequence => (None, OpenValues::Rule { base: entry.base, step: 1 }),
             Encoding::FromSegment => {
