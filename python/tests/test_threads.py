@@ -1,5 +1,6 @@
 """Threads, Ctrl-C, forks, and objects that go in any order."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -7,7 +8,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 import weakref
 
 import cleave
@@ -17,7 +17,9 @@ import pytest
 ENDLESS = "SELECT count(*) FROM generate_series(1, 1000000) a(v), generate_series(1, 1000000) b(w) WHERE v + w = -1"
 
 # A test that takes longer fails, in whatever it waits for; so does what it leaves, after so many more seconds each.
-LIMIT, LIMIT_AFTER = 60, 15
+LIMIT, LIMIT_AFTER = 150, 30
+# How long a program may take, and how often in a row a thread must be seen in one place to wait there.
+PROGRAM_SECONDS, LOOKS = 120, 12
 
 
 @pytest.fixture
@@ -38,10 +40,38 @@ def limited():
 interrupting = pytest.mark.usefixtures("limited")
 
 
+@contextlib.contextmanager
+def ctrl_c(first=lambda: None):
+    """Presses Ctrl-C once this thread waits in the body, after `first` has run in another thread, and expects that
+    this ends the body."""
+    waiting, is_over = threading.get_ident(), threading.Event()
+
+    def press():
+        before, looks = None, 0
+        # Whoever looks has Python's lock: a thread that computes, however slowly, would not be where it was.
+        while looks < LOOKS and not is_over.wait(0.02):
+            frame = sys._current_frames()[waiting]
+            place = (frame, frame.f_lasti)
+            looks = looks + 1 if place == before else 0
+            before = place
+        first()
+        if not is_over.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press, daemon=True)
+    with pytest.raises(KeyboardInterrupt):
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+    thread.join()
+
+
 def python(text, *arguments, **options):
     """Runs a program of its own."""
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(text), *map(str, arguments)], capture_output=True,
-                          text=True, timeout=50, **options)
+                          text=True, timeout=PROGRAM_SECONDS, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -72,18 +102,9 @@ def test_threads_share_a_connection_and_have_their_own(connect):
 def test_a_running_statement_leaves_the_lock_to_others_and_stops_by_ctrl_c(connect):
     connection, beside = connect(autocommit=True), connect(autocommit=True)
     seen = []
-
-    def interrupt():
-        # Python's code runs while the statement does, and so does another connection.
-        seen.append(beside.execute("SELECT 1").fetchone())
-        time.sleep(0.2)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt, daemon=True)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
+    # Python's code runs while the statement does, and so does another connection.
+    with ctrl_c(first=lambda: seen.append(beside.execute("SELECT 1").fetchone())):
         connection.execute(ENDLESS).fetchall()
-    thread.join()
     assert seen == [(1,)]
     assert connection.execute("SELECT 2").fetchone() == (2,)
 
@@ -112,8 +133,9 @@ def test_another_thread_cancels_a_statement_and_closes_beside_a_fetch(connect):
     assert connection.execute("SELECT 1").fetchone() == (1,)
     many = connection.execute("SELECT v FROM generate_series(1, 1000000) a(v), generate_series(1, 1000000) b(w)")
     # Rows are true.
-    fetching = begun(lambda: all(many))
-    time.sleep(0.1)
+    first = threading.Event()
+    fetching = begun(lambda: next(many) and (first.set() or all(many)))
+    assert first.wait(LIMIT)
     connection.close()
     fetching.join()
     assert len(failed) == 2
@@ -126,11 +148,8 @@ def test_ctrl_c_fails_the_transaction(connect):
     connection = connect()
     connection.execute("CREATE TABLE t (id int)")
     connection.execute("INSERT INTO t VALUES (1)")
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with ctrl_c():
         connection.execute(f"INSERT INTO t {ENDLESS.replace('count(*)', '1')}")
-    timer.join()
     with pytest.raises(cleave.ProgrammingError) as failed:
         connection.execute("SELECT 1")
     assert failed.value.sqlstate == "25P02"
@@ -200,7 +219,7 @@ def test_a_connection_beside_a_shell_only_reads(tmp_path):
             assert refused.value.sqlstate == "25006"
             # It does not wait for this connection.
             shell.stdin.close()
-            assert shell.wait(timeout=50) == 0
+            assert shell.wait(timeout=PROGRAM_SECONDS) == 0
             with pytest.raises(cleave.OperationalError):
                 db.execute("SELECT 1")
     with cleave.connect(folder, autocommit=True) as db:
@@ -257,13 +276,10 @@ def test_a_database_in_memory_leaves_no_folder(tmp_path):
 def test_rows_whose_reading_was_stopped_are_given_up(connect):
     connection = connect(autocommit=True)
     cursor = connection.cursor()
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with ctrl_c():
         # Many rows come at once, and the next one never.
         cursor.execute(f"SELECT v FROM generate_series(1, 200000) AS s(v) UNION ALL {ENDLESS}")
         cursor.fetchall()
-    timer.join()
     # Where it was stopped before the first rows came, there are none.
     with pytest.raises(cleave.DatabaseError, match="given up|no rows"):
         cursor.fetchall()
@@ -274,13 +290,10 @@ def test_rows_whose_reading_was_stopped_are_given_up(connect):
 def test_ctrl_c_stops_a_reader_of_arrow(connect):
     pytest.importorskip("pyarrow")
     connection = connect(autocommit=True)
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with ctrl_c():
         # Many rows come at once, and the next one never.
         many = connection.execute(f"SELECT v FROM generate_series(1, 200000) AS s(v) UNION ALL {ENDLESS}")
         many.fetch_record_batch().read_all()
-    timer.join()
     assert connection.execute("SELECT 2").fetchone() == (2,)
 
 
@@ -330,12 +343,9 @@ def test_a_statement_that_is_stopped_while_it_waits_for_other_rows_holds_up_no_o
     connection = cleave.connect(server, autocommit=True)
     cursor = connection.execute("SELECT v FROM generate_series(1, 1000000) a(v), generate_series(1, 1000000) b(w)")
     assert len(cursor.fetchmany(3)) == 3
-    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with ctrl_c():
         # The server gives one result at a time: what is left of the cursor's is read first.
         connection.execute("SELECT 1")
-    timer.join()
     assert connection.execute("SELECT 2").fetchone() == (2,)
     cursor.close()
     connection.close()
