@@ -336,13 +336,13 @@ class Cursor:
                 self._rows = connection._core.run(
                     text, values, implicit=not connection._autocommit, find=find, tick=tick
                 )
+            self._rowcount = _count(self._rows.tag)
         except KeyboardInterrupt:
             self._interrupted()
             raise
         except _errors.ProgrammingError as error:
             _explain_missing(connection, error, find)
             raise
-        self._rowcount = _count(self._rows.tag)
         return self
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Cursor:
@@ -363,9 +363,10 @@ class Cursor:
                 return self
         # One transaction, whose commit makes all of them durable at once.
         is_own = connection._autocommit and connection._status() == "idle"
-        if is_own and rows:
-            connection.begin()
         try:
+            # Ctrl-C may come just as it has begun, and leaves no transaction open.
+            if is_own and rows:
+                connection.begin()
             total = 0
             for row in rows:
                 self._execute(sql, row, None)
@@ -375,7 +376,11 @@ class Cursor:
                 connection.rollback()
             raise
         if is_own:
-            connection.commit()
+            try:
+                connection.commit()
+            except KeyboardInterrupt:
+                connection.rollback()
+                raise
         self._rows, self._rowcount = None, total
         return self
 
@@ -419,9 +424,13 @@ class Cursor:
         """The rows that are left as a reader of pyarrow, which runs the query as it is read."""
         import pyarrow
 
-        reader = pyarrow.RecordBatchReader.from_stream(ArrowStream(self._held(), self._held().stream(False)))
-        batches = self._batches(reader, pyarrow.ArrowException)
-        return pyarrow.RecordBatchReader.from_batches(reader.schema, batches)
+        try:
+            reader = pyarrow.RecordBatchReader.from_stream(ArrowStream(self._held(), self._held().stream(False)))
+            batches = self._batches(reader, pyarrow.ArrowException)
+            return pyarrow.RecordBatchReader.from_batches(reader.schema, batches)
+        except KeyboardInterrupt:
+            self._interrupted()
+            raise
 
     def df(self, **options: Any) -> pandas.DataFrame:
         """All rows that are left as a data frame of pandas; `options` go to pyarrow's `to_pandas`.
@@ -521,8 +530,12 @@ class Cursor:
     def _whole(self) -> ArrowStream:
         """All rows that are left, read now."""
         rows = self._held()
-        with _progress.shown(self._connection.progress) as tick:
-            return ArrowStream(rows, rows.stream(True, tick=tick))
+        try:
+            with _progress.shown(self._connection.progress) as tick:
+                return ArrowStream(rows, rows.stream(True, tick=tick))
+        except KeyboardInterrupt:
+            self._interrupted()
+            raise
 
     def _held(self) -> _cleave.Rows:
         self._check_open()

@@ -339,6 +339,26 @@ def test_ctrl_c_between_rows_gives_up_the_others(connect, monkeypatch):
 
 
 @interrupting
+@pytest.mark.parametrize("last", ["begin", "commit"])
+def test_ctrl_c_leaves_no_transaction_of_many_rows_open(connect, monkeypatch, last):
+    connection = connect(autocommit=True)
+    connection.execute("CREATE TABLE t (id int)")
+    statement = getattr(cleave.Connection, last)
+
+    def pressed(self):
+        # As late as it can come in the one, and as early in the other.
+        if last == "begin":
+            statement(self)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(cleave.Connection, last, pressed)
+        connection.executemany("INSERT INTO t VALUES (? + 1)", [(1,), (2,)])
+    assert not connection.in_transaction
+    assert connection.execute("SELECT count(*) FROM t").fetchone() == (0,)
+
+
+@interrupting
 def test_a_statement_that_is_stopped_while_it_waits_for_other_rows_holds_up_no_other(server):
     connection = cleave.connect(server, autocommit=True)
     cursor = connection.execute("SELECT v FROM generate_series(1, 1000000) a(v), generate_series(1, 1000000) b(w)")
