@@ -1,7 +1,9 @@
 """Servers that scripts start on this machine: `cleave serve`, and Debian's PostgreSQL."""
 
+import contextlib
 import os
 import pwd
+import random
 import socket
 import subprocess
 import sys
@@ -10,7 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 # How long a server may take to listen.
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 180
+# Below the ports that Linux gives to connections and to listeners without a port of their own.
+PORTS = range(20000, 32768)
 
 
 def cleave():
@@ -99,9 +103,13 @@ def output(command, **options):
 
 
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """A port that nobody listens on. What runs beside this and looks for one gets another: it is random, and none
+    that the system gives by itself."""
+    for port in random.sample(PORTS, 100):
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("100 ports are in use")
 
 
 def psycopg():
