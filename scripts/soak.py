@@ -53,6 +53,8 @@ AS most, sum(amount) AS total FROM x GROUP BY team) SELECT sum(total), count(*) 
 RESULT_SETS = "SELECT name, owner, statement FROM cleave.result_sets WHERE owner IN ('run', 'cursor')"
 # What may be lost to a conflict, and is tried again.
 RETRIED = {"40001", "40P01", "55P03"}
+# What a run has to use, and for how much longer a short one on a slow machine goes on until it has.
+USED, LONGER_SECONDS = ("update fragments", "stages"), 120
 # By how much what is sampled may grow: a share, and an amount.
 TOLERANCES = {"resident MB": (1.1, 24), "descriptors": (1.0, 8), "threads": (1.0, 8), "log MB": (1.2, 24),
               "device MB": (1.1, 16)}
@@ -99,9 +101,12 @@ class Run:
         self.is_over.set()
 
     def note_activity(self, psycopg):
-        with psycopg.connect(self.address.format(port=self.port), connect_timeout=10) as connection:
+        with psycopg.connect(self.address.format(port=self.port), connect_timeout=60) as connection:
             for what, count in connection.execute(ACTIVITY):
                 self.activity[what] = max(self.activity.get(what, 0), count)
+
+    def unused(self):
+        return [what for what in USED if not self.activity.get(what)]
 
     def count(self, kind):
         with self.guard:
@@ -152,7 +157,7 @@ class Client:
             self.connection.close()
 
     def connect(self):
-        self.connection = self.psycopg.connect(self.run.address.format(port=self.run.port), connect_timeout=10)
+        self.connection = self.psycopg.connect(self.run.address.format(port=self.run.port), connect_timeout=60)
         place = "host" if self.number % 2 else "h0"
         with self.connection.transaction():
             self.connection.execute(f"SET split = {place}")
@@ -490,8 +495,8 @@ def sample(process, database):
 
 def left_behind(psycopg, run):
     """Result sets of clients that have gone, in words."""
-    with psycopg.connect(run.address.format(port=run.port), connect_timeout=10, autocommit=True) as connection:
-        end = time.monotonic() + 20
+    with psycopg.connect(run.address.format(port=run.port), connect_timeout=60, autocommit=True) as connection:
+        end = time.monotonic() + 60
         while (found := connection.execute(RESULT_SETS).fetchall()) and time.monotonic() < end:
             time.sleep(0.1)
         return [f"the result set {name} of a {owner} is left of {statement}" for name, owner, statement in found]
@@ -528,7 +533,7 @@ def soak(psycopg, options):
         end = time.monotonic() + options.minutes * 60
         samples, kills = [], 0
         try:
-            while time.monotonic() < end and not run.is_over.is_set():
+            while (time.monotonic() < end + (LONGER_SECONDS if run.unused() else 0)) and not run.is_over.is_set():
                 if options.kill_every:
                     time.sleep(options.kill_every * dice.uniform(0.5, 1.5))
                     run.note_activity(psycopg)
@@ -547,7 +552,7 @@ def soak(psycopg, options):
         finally:
             run.is_over.set()
             for thread in threads:
-                thread.join(60)
+                thread.join(120)
             left = left_behind(psycopg, run) if process.poll() is None and not run.faults else []
             code = servers.stop(process)
         faults = run.faults + left + [f"the server ended with {code}"] * (code != 0) + [
@@ -555,7 +560,7 @@ def soak(psycopg, options):
         print("   ", ", ".join(f"{count} {name}" for name, count in sorted(run.counts.items())), f"{kills} kills"
               if kills else "", ", ".join(f"{count} {what}" for what, count in run.activity.items()))
         if not faults:
-            faults += [f"there were no {what}" for what in ("update fragments", "stages") if not run.activity.get(what)]
+            faults += [f"there were no {what}" for what in run.unused()]
         if samples and not faults:
             faults += grown(samples, options.space, options.minutes >= 2)
         if not faults:
