@@ -8,6 +8,7 @@
 //! refuse it.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -64,8 +65,9 @@ pub async fn restore_counted(
     progress: &Progress,
 ) -> Result<BackupSummary> {
     let backup_manifest = Arc::new(BackupManifest::read(backup)?);
-    place(backup, &backup_manifest, directory, options, progress).await?;
+    let lock = place(backup, &backup_manifest, directory, options, progress).await?;
     finish(directory)?;
+    drop(lock);
     Ok(backup_manifest.summary())
 }
 
@@ -104,20 +106,20 @@ pub(super) async fn replayed(
     progress: &Progress,
 ) -> Result<(Arc<Engine>, Reached)> {
     wanted.until.check(backup_manifest)?;
-    place(backup, backup_manifest, directory, options, progress).await?;
+    drop(place(backup, backup_manifest, directory, options, progress).await?);
     let database = Engine::open(directory, options.clone(), keeper).await?;
     let reached = replay(&database, backup_manifest, wanted, segment_first).await?;
     Ok((database, reached))
 }
 
-/// Makes the database, which is marked still.
+/// Makes the database, which is marked still, and gives its lock.
 async fn place(
     backup: &Path,
     backup_manifest: &Arc<BackupManifest>,
     directory: &Path,
     options: &OpenOptions,
     progress: &Progress,
-) -> Result<()> {
+) -> Result<File> {
     let mut state = backup_manifest.state(backup)?;
     let ours = |name: &str| {
         let kept = [MARK, "lock", "log", "manifest", "manifest.new", "segments"];
@@ -125,14 +127,22 @@ async fn place(
         let is_media = name.starts_with(&format!("device-{}.media", DeviceId::EMBEDDED));
         is_media || kept.contains(&name)
     };
-    let path = directory.to_owned();
-    if manifest::exists(directory) && !directory.join(MARK).exists() {
+    let mark = directory.join(MARK);
+    let is_begun = mark.exists();
+    let holds_database = || manifest::exists(directory) && !(is_begun && mark.exists());
+    let refused = || {
         let reason = "it holds a database, which is not written over".to_owned();
-        return Err(StorageError::BackupPlace { path, reason }.into());
+        Err(StorageError::BackupPlace { path: directory.to_owned(), reason }.into())
+    };
+    if holds_database() {
+        return refused();
     }
     prepare_place(directory, ours)?;
     let lock = storage_engine::lock(directory).await?;
-    let mark = directory.join(MARK);
+    // Another restore may have ended while this one waited for it.
+    if holds_database() {
+        return refused();
+    }
     files::write_durably(&mark, b"").map_err(|error| Error::io("write", &mark, error))?;
     sync_folder(directory)?;
 
@@ -161,8 +171,7 @@ async fn place(
     copy_files(backup, directory, backup_manifest)?;
     state.log_position = log::create(directory)?.resume_from().0;
     storage_engine::write_manifest(directory, &state)?;
-    drop(lock);
-    Ok(())
+    Ok(lock)
 }
 
 /// Lets the database be opened.
