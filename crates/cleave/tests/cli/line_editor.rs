@@ -41,6 +41,10 @@ fn prompts_show_what_is_open_and_words_are_answered() {
     assert!(shown.contains("\\timing"), "{shown}");
     let shown = shell.enter("SELECT nothing;");
     assert!(shown.contains("ERROR 42703"), "{shown}");
+    // Lines that come at once are all read, also where the terminal does not mark them as pasted.
+    shell.press("SELECT 40\r+ 2 AS sum;\r");
+    let shown = shell.prompt("cleave>");
+    assert!(shown.contains("42"), "{shown}");
     shell.press("exit\r");
     shell.end();
 }
