@@ -48,8 +48,6 @@ use crate::plain_types::{plain_batch, plain_schema};
 
 /// Rows of a slice that goes to a load.
 const LOAD_ROWS: usize = 32_768;
-/// Batches of DataFusion in a slice of a scan, which costs a turn with its stream and a look at its conditions.
-const SCAN_BATCHES: usize = 4;
 
 /// What the names of one statement stand for.
 #[derive(Debug)]
@@ -162,7 +160,7 @@ impl PythonTable {
             all: Arc::clone(&self.schema),
             columns,
             schema: Arc::clone(&schema),
-            slice_rows: session.config().batch_size().saturating_mul(SCAN_BATCHES),
+            slice_rows: session.config().batch_size(),
             rounds: Mutex::default(),
         });
         let parts = (0..session.config().target_partitions().max(1)).map(|_| {
