@@ -1,14 +1,15 @@
 """Random statements over the tables of `tables`: a source of chance in, statements as trees out.
 
 What a query returns never depends on the order of rows: a LIMIT stands behind an ORDER BY of all columns, windows are
-the same for equal rows, and nothing asks for the time or for chance. A part of the statements is small, so that each
+the same for equal rows, and nothing asks for the time. What chance gives is not shown. A part of the statements is small, so that each
 expression is seen by itself.
 """
 
 from dataclasses import replace
 
-from .expressions import Expressions, Scope
+from .expressions import Scope
 from .functions import ALL, NUMBERS
+from .shapes import Shapes
 from .tables import NAMES, ROWS, TYPES
 from .trees import listed, node, optional
 
@@ -21,9 +22,11 @@ def base(type_name):
     return "numeric" if type_name.startswith("numeric") else "text" if type_name.startswith("varchar") else type_name
 
 
-class Grammar(Expressions):
+class Grammar(Shapes):
     def statement(self):
         self.number = 0
+        if self.happens(0.2):
+            return self.shaped()
         if self.happens(0.35):
             return self.small_statement()
         types = [self.one(ALL) for _ in range(self.chance.randint(1, 4))]

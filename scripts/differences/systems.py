@@ -7,6 +7,8 @@ from pathlib import Path
 
 import servers
 
+from .tables import SEQUENCE, SEQUENCE_START
+
 TIMEOUT_SECONDS = 10
 # Names of types by their numbers in the protocol.
 TYPE_NAMES = {16: "boolean", 17: "bytea", 20: "bigint", 21: "smallint", 23: "integer", 25: "text", 700: "real",
@@ -42,6 +44,17 @@ class System:
             self.connection.execute(f"SET {setting}")
 
     def answer(self, sql):
+        """What the statement gives, and how far it has moved the sequence, as a row of its own."""
+        if SEQUENCE not in sql:
+            return self.plain_answer(sql)
+        self.execute(f"SELECT setval('{SEQUENCE}', {SEQUENCE_START})")
+        answer = self.plain_answer(sql)
+        if answer.is_error:
+            return answer
+        moved = self.plain_answer(f"SELECT last_value FROM {SEQUENCE}").rows[0]
+        return Answer(answer.types, (*answer.rows, (*moved, *["moved"] * (len(answer.types) - 1))))
+
+    def plain_answer(self, sql):
         try:
             result = self.connection.execute(sql).pgresult
         except self.psycopg.Error as error:

@@ -28,6 +28,8 @@ VALUES = {
     "timestamptz": ["2000-02-29 12:34:56.789+00", "2024-03-31 01:30:00+00", "1970-01-01 00:00:00+00",
                     "2024-07-01 12:00:00+05:30", "1900-01-01 00:00:00+00"],
 }
+# What volatile functions count with, and the number that it is at before a statement.
+SEQUENCE, SEQUENCE_START = "numbers", 6
 ROWS = {"t0": 0, "t1": 1, "t2": 7, "t3": 12, "t4": 300}
 
 
@@ -47,6 +49,7 @@ def statements(chance):
         rows = [row(chance, number) for number in range(row_count)]
         for start in range(0, row_count, 100):
             yield f"INSERT INTO {table} VALUES {', '.join(rows[start:start + 100])}"
+    yield f"CREATE SEQUENCE {SEQUENCE}"
     yield "CREATE INDEX t4_i ON t4 (i)"
     yield "CREATE INDEX t3_x ON t3 (x, b)"
     yield "ANALYZE"
