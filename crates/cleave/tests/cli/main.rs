@@ -18,6 +18,7 @@ mod line_editor;
 mod local_device;
 mod manual;
 mod module_cycles;
+mod passes;
 mod private;
 mod program;
 mod serve;
