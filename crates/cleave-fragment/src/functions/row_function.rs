@@ -54,6 +54,9 @@ pub enum ArgumentFault {
     /// A root of a negative number, as a power.
     #[error("a negative number raised to a non-integer power yields a complex result")]
     Power,
+    /// Zero to a negative power.
+    #[error("zero raised to a negative power is undefined")]
+    ZeroPower,
     /// Invalid bounds or bucket count.
     #[error("{reason}")]
     Buckets {
@@ -115,6 +118,24 @@ pub enum ArgumentFault {
         /// What it is.
         reason: String,
     },
+    /// Lists of different sizes in a list.
+    #[error("{reason}")]
+    Dimensions {
+        /// Why.
+        reason: &'static str,
+    },
+    /// A template of `to_char` whose parts do not go together.
+    #[error("{reason}")]
+    Syntax {
+        /// Why.
+        reason: String,
+    },
+    /// A value or template that the function does not take.
+    #[error("{reason}")]
+    Unsupported {
+        /// What it is.
+        reason: String,
+    },
     /// Any other invalid value.
     #[error("{reason}")]
     Invalid {
@@ -152,7 +173,8 @@ pub enum ArgumentFault {
 
 impl ArgumentFault {
     /// `text`, which is no value of the type `type_name`.
-    pub(super) fn text(fault: TimeTextFault, type_name: &'static str, text: &str) -> Self {
+    #[must_use]
+    pub fn text(fault: TimeTextFault, type_name: &'static str, text: &str) -> Self {
         let shown = text.chars().filter(|one| !one.is_control()).take(SHOWN_MAX);
         Self::TimeText { fault, type_name, text: shown.collect() }
     }
@@ -162,7 +184,7 @@ impl ArgumentFault {
     pub fn sqlstate(&self) -> &'static str {
         match self {
             Self::Logarithm { .. } => "2201E",
-            Self::Root | Self::Power => "2201F",
+            Self::Root | Self::Power | Self::ZeroPower => "2201F",
             Self::Buckets { .. } => "2201G",
             Self::Null { .. } => "22004",
             Self::OutOfRange { .. } => "22003",
@@ -180,6 +202,9 @@ impl ArgumentFault {
                 TimeTextFault::ZoneOutOfRange => "22009",
                 TimeTextFault::Unsupported => "0A000",
             },
+            Self::Dimensions { .. } => "2202E",
+            Self::Syntax { .. } => "42601",
+            Self::Unsupported { .. } => "0A000",
             Self::Invalid { .. } => "22023",
             Self::FrameOffset => "22013",
             Self::Escape { .. } => "22025",

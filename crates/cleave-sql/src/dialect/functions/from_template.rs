@@ -1,10 +1,13 @@
 //! `to_date` and `to_timestamp`: read times by a template.
 //!
+//! 1. [`Read`] takes the fields of a text from left to right. A field that is zero counts as not given, as in PostgreSQL.
+//! 2. [`moment`](Read::moment) makes a day and a time of them: what is not given is the first.
+//!
 //! Source: PostgreSQL's documentation, "Data Type Formatting Functions", and its `DCH_from_char` and `do_to_timestamp`.
 
 use std::sync::Arc;
 
-use cleave_catalog::value::calendar::{days_in_month, days_of};
+use cleave_catalog::value::calendar::{date_of, days_in_month, days_of};
 use cleave_fragment::functions::infinite::Infinite;
 use cleave_fragment::functions::{ArgumentFault, row_function};
 use datafusion::arrow::array::{
@@ -15,10 +18,14 @@ use datafusion::common::utils::take_function_args;
 use datafusion::error::Result;
 use datafusion::logical_expr::ScalarUDF;
 
-use super::template::{Field, MONTHS, Part, parts};
+use super::made_times::rounded;
+use super::template::{
+    DAYS, Field, Kind, MONTHS, MONTHS_ROMAN, Part, check_length, is_blank, is_mark, parts,
+};
 
 const DAY_US: i64 = 86_400_000_000;
 /// PostgreSQL's bounds: 4713 BC to 294276.
+const DAYS_MAX: std::ops::RangeInclusive<i32> = -2_440_588..=2_145_031_948;
 const MICROS: std::ops::Range<i64> = -210_866_803_200_000_000..9_223_371_331_200_000_000;
 
 pub(super) fn to_date() -> Arc<ScalarUDF> {
@@ -30,7 +37,10 @@ pub(super) fn to_date() -> Arc<ScalarUDF> {
             let [texts, templates] = take_function_args("to_date", args)?;
             let days = read(texts, templates, |read| {
                 let (days, _) = read.moment()?;
-                i32::try_from(days).map_err(|_| ArgumentFault::TimeOutOfRange { what: "date" })
+                i32::try_from(days)
+                    .ok()
+                    .filter(|days| DAYS_MAX.contains(days))
+                    .ok_or(ArgumentFault::TimeOutOfRange { what: "date" })
             });
             Ok(Arc::new(Date32Array::from(days?)))
         },
@@ -49,13 +59,16 @@ pub(super) fn to_timestamp() -> Arc<ScalarUDF> {
         let micros = match args {
             [seconds] => {
                 let seconds = seconds.as_primitive::<Float64Type>();
-                seconds.iter().map(|seconds| seconds.map(micros_of).transpose()).collect()
+                seconds.iter().map(|own| Ok(own.map(micros_of).transpose()?)).collect()
             }
             args => {
                 let [texts, templates] = take_function_args("to_timestamp", args)?;
                 read(texts, templates, |read| {
                     let (days, micros) = read.moment()?;
                     let micros = days.checked_mul(DAY_US).and_then(|day| day.checked_add(micros));
+                    let digits = u32::from(read.digits.unwrap_or(6));
+                    let unit = 10_i64.pow(6_u32.saturating_sub(digits));
+                    let micros = micros.and_then(|micros| rounded(micros, unit));
                     micros.filter(|micros| MICROS.contains(micros)).ok_or(OUT_OF_RANGE)
                 })
             }
@@ -88,8 +101,8 @@ fn micros_of(seconds: f64) -> Result<i64, ArgumentFault> {
 fn read<T>(
     texts: &ArrayRef,
     templates: &ArrayRef,
-    of: impl Fn(&Read) -> Result<T, ArgumentFault>,
-) -> Result<Vec<Option<T>>, ArgumentFault> {
+    of: impl Fn(&Read<'_>) -> Result<T, ArgumentFault>,
+) -> Result<Vec<Option<T>>> {
     let (texts, templates): (&StringArray, &StringArray) =
         (texts.as_string::<i32>(), templates.as_string::<i32>());
     let mut known: Option<(&str, Vec<Part>)> = None;
@@ -101,6 +114,7 @@ fn read<T>(
         }
         let template = templates.value(row);
         if known.as_ref().is_none_or(|(known, _)| *known != template) {
+            check_length("to_timestamp", template)?;
             known = Some((template, parts(template)));
         }
         let Some((_, parts)) = &known else { continue };
@@ -111,66 +125,122 @@ fn read<T>(
 
 /// The fields read so far.
 #[derive(Debug, Default)]
-struct Read {
-    year: Option<i64>,
-    month: Option<i64>,
-    day: Option<i64>,
-    day_of_year: Option<i64>,
-    julian: Option<i64>,
+struct Read<'a> {
+    text: &'a str,
+    mode: Option<Mode>,
+    century: i64,
+    year: i64,
+    /// Digits of the year's field.
+    year_digits: u8,
+    month: i64,
+    day: i64,
+    day_of_year: i64,
+    /// 1 is Sunday.
+    day_of_week: i64,
+    week: i64,
+    week_of_month: i64,
+    julian: i64,
     hour: i64,
     has_hour12: bool,
-    is_afternoon: Option<bool>,
+    is_afternoon: i64,
     minute: i64,
     second: i64,
+    millis: i64,
     micros: i64,
-    second_of_day: Option<i64>,
-    is_before_christ: bool,
-    /// East of UTC.
-    zone_minutes: i64,
-    is_zone_west: bool,
+    /// Digits of a second that `FF` asks for.
+    digits: Option<u8>,
+    second_of_day: i64,
+    is_before_christ: i64,
+    /// The zone's sign, hours and minutes; without a sign there is none.
+    zone: (i64, i64, i64),
 }
 
-impl Read {
-    fn new(text: &str, parts: &[Part]) -> Result<Self, ArgumentFault> {
-        let mut read = Self::default();
+/// How dates are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Gregorian,
+    IsoWeeks,
+}
+
+/// A field of the template, and what of it is of its own.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    field: Field,
+    name: &'a str,
+    /// As many digits are read as there are.
+    takes_all: bool,
+}
+
+impl<'a> Read<'a> {
+    fn new(text: &'a str, parts: &[Part]) -> Result<Self, ArgumentFault> {
+        let mut read = Self { text, ..Self::default() };
         let mut rest = text;
-        for (place, part) in parts.iter().enumerate() {
-            if rest.trim_start().is_empty() {
+        let mut is_exact = false;
+        // Blanks that were passed beyond those of the template.
+        let mut skipped: i64 = 0;
+        let is_blank_at = |text: &str| text.chars().next().is_some_and(is_blank);
+        let pass = |text: &mut &'a str| match text.chars().next() {
+            Some(first) => *text = text.get(first.len_utf8()..).unwrap_or_default(),
+            None => {}
+        };
+        for (at, part) in parts.iter().enumerate() {
+            if rest.is_empty() {
                 break;
             }
-            match part {
-                Part::Field { field, is_bare, ordinal, .. } => {
-                    rest = rest.trim_start();
-                    let next = parts.get(place + 1);
-                    let is_digits_next =
-                        matches!(next, Some(Part::Field { field, .. }) if is_number(*field));
-                    let is_exact = is_digits_next && !is_bare;
-                    rest = read.take(*field, rest, is_exact)?;
-                    if ordinal.is_some() {
-                        rest = rest.get(2..).unwrap_or_default();
-                    }
+            let is_field = matches!(part, Part::Field { .. });
+            if !is_exact && (is_field || at == 0 && *part != Part::Exact) {
+                while is_blank_at(rest) {
+                    pass(&mut rest);
+                    skipped += 1;
                 }
-                // A character other than a letter matches any other such character, or none. Quoted text matches as
-                // many arbitrary characters.
-                Part::Text { letter, is_quoted: false } if !letter.is_alphanumeric() => {
-                    let is_mark = |letter: char| !letter.is_alphanumeric();
-                    let is_sign = |letter: char| letter == '-' || letter == '+';
-                    let is_zone_next = matches!(
-                        parts.get(place + 1),
-                        Some(Part::Field { field: Field::ZoneHours, .. })
-                    );
-                    if letter.is_whitespace() {
-                        rest = rest.trim_start();
-                    } else if let Some(first) = rest.chars().next()
-                        && is_mark(first)
-                        && !(is_zone_next && is_sign(first))
-                    {
-                        rest = rest.get(first.len_utf8()..).unwrap_or_default();
+            }
+            let (field, name, is_bare, ordinal) = match part {
+                Part::Exact => {
+                    is_exact = true;
+                    continue;
+                }
+                Part::Text { kind: Kind::Mark | Kind::Blank, .. } => {
+                    if is_exact {
+                        pass(&mut rest);
+                    } else {
+                        skipped -= 1;
+                        if rest.chars().next().is_some_and(|next| is_blank(next) || is_mark(next)) {
+                            pass(&mut rest);
+                            skipped += 1;
+                        }
                     }
+                    continue;
+                }
+                Part::Text { .. } if !is_exact && skipped > 0 => {
+                    skipped -= 1;
+                    continue;
                 }
                 Part::Text { .. } => {
-                    let length = rest.chars().next().map_or(0, char::len_utf8);
-                    rest = rest.get(length..).unwrap_or_default();
+                    pass(&mut rest);
+                    continue;
+                }
+                Part::Field { field, name, is_bare, ordinal, .. } => {
+                    (*field, *name, *is_bare, ordinal.is_some())
+                }
+            };
+            let is_digit_next = match parts.get(at + 1) {
+                Some(Part::Field { field, .. }) => is_number(*field),
+                Some(Part::Text { letter, .. }) => letter.is_ascii_digit(),
+                Some(Part::Exact) | None => false,
+            };
+            let place = Place { field, name, takes_all: is_bare || ordinal || !is_digit_next };
+            let before = text.get(..text.len() - rest.len()).unwrap_or_default();
+            let is_minus_before = skipped > 0 && before.ends_with('-');
+            rest = read.take(place, rest, is_minus_before)?;
+            if ordinal && has_ordinal(field) {
+                pass(&mut rest);
+                pass(&mut rest);
+            }
+            if !is_exact {
+                skipped = 0;
+                while is_blank_at(rest) {
+                    pass(&mut rest);
+                    skipped += 1;
                 }
             }
         }
@@ -178,175 +248,348 @@ impl Read {
     }
 
     /// Reads the value of a field; returns the rest of the text.
-    fn take<'a>(
+    fn take<'t>(
         &mut self,
-        field: Field,
-        text: &'a str,
-        is_exact: bool,
-    ) -> Result<&'a str, ArgumentFault> {
+        place: Place<'_>,
+        text: &'t str,
+        is_minus_before: bool,
+    ) -> Result<&'t str, ArgumentFault> {
+        let Place { field, name, .. } = place;
+        self.set_mode(field)?;
         let width = match field {
-            Field::Year(digits) | Field::Fraction(digits) => usize::from(digits),
-            Field::DayOfYear => 3,
-            Field::SecondOfDay => 5,
-            Field::Julian => 7,
-            Field::DayOfWeek | Field::IsoDayOfWeek | Field::Quarter | Field::WeekOfMonth => 1,
-            _ => 2,
+            Field::Hour12 | Field::Hour24 | Field::ZoneHours | Field::ZoneMinutes => 2,
+            Field::Fraction(digits) => digits.into(),
+            Field::Millis | Field::IsoDayOfYear => 3,
+            Field::Micros => 6,
+            Field::IsoDayOfWeek => 1,
+            _ => name.len(),
         };
-        let number = || number_at(text, is_exact.then_some(width), field);
-        match field {
-            Field::Hour24 | Field::Hour12 => {
-                let (hour, behind) = number()?;
-                self.has_hour12 |= field == Field::Hour12;
-                self.hour = hour;
-                return Ok(behind);
-            }
-            Field::Minute | Field::Second | Field::Month | Field::Day | Field::DayOfYear => {
-                let (value, behind) = number()?;
-                match field {
-                    Field::Minute => self.minute = value,
-                    Field::Second => self.second = value,
-                    Field::Month => self.month = Some(value),
-                    Field::Day => self.day = Some(value),
-                    _ => self.day_of_year = Some(value),
-                }
-                return Ok(behind);
-            }
-            Field::SecondOfDay | Field::Julian => {
-                let (value, behind) = number()?;
-                match field {
-                    Field::Julian => self.julian = Some(value - 2_440_588),
-                    _ => self.second_of_day = Some(value),
-                }
-                return Ok(behind);
-            }
-            Field::Fraction(digits) => {
-                let (value, behind) = number_at(text, Some(usize::from(digits)), field)?;
-                let read = text.len() - behind.len();
-                let missing = u32::try_from(6_usize.saturating_sub(read)).unwrap_or(0);
-                self.micros = value * 10_i64.pow(missing);
-                return Ok(behind);
-            }
-            Field::Year(_) | Field::YearWithComma => {
-                let (value, behind) = number()?;
-                let read = text.len() - behind.len();
-                self.year = Some(match (field, read) {
-                    (Field::Year(4), _) => value,
-                    // Two digits are of the years around 2020, as in PostgreSQL.
-                    (_, ..=2) if value < 70 => value + 2000,
-                    (_, ..=2) => value + 1900,
-                    (_, 3) if value < 520 => value + 2000,
-                    (_, 3) => value + 1000,
-                    _ => value,
-                });
-                return Ok(behind);
-            }
-            _ => {}
-        }
-        let word = |names: &[&str], least: Option<usize>| {
-            let found = names.iter().enumerate().find_map(|(place, name)| {
-                let name = least.map_or(*name, |least| name.get(..least).unwrap_or(name));
-                let begin = text.get(..name.len())?;
-                begin.eq_ignore_ascii_case(name).then(|| (place, text.get(name.len()..)))
-            });
-            found.map(|(place, behind)| (place, behind.unwrap_or_default()))
+        let digits = |text: &'t str| number_at(text, width, place);
+        let into = |slot: &mut i64| {
+            let (value, behind) = digits(text)?;
+            set(slot, value, place)?;
+            Ok(behind)
         };
-        let unknown = || invalid(text, field);
+        let word = |names: &[&str]| word_at(text, names, place);
         match field {
-            Field::MonthName | Field::MonthShort => {
-                let least = (field == Field::MonthShort).then_some(3);
-                let (place, behind) = word(&MONTHS, least).ok_or_else(unknown)?;
-                self.month = i64::try_from(place + 1).ok();
+            Field::Hour24 => into(&mut self.hour),
+            Field::Hour12 => {
+                self.has_hour12 = true;
+                into(&mut self.hour)
+            }
+            Field::Minute => into(&mut self.minute),
+            Field::Second => into(&mut self.second),
+            Field::Month => into(&mut self.month),
+            Field::Day => into(&mut self.day),
+            Field::DayOfYear | Field::IsoDayOfYear => into(&mut self.day_of_year),
+            Field::DayOfWeek => into(&mut self.day_of_week),
+            Field::SecondOfDay => into(&mut self.second_of_day),
+            Field::Julian => into(&mut self.julian),
+            Field::WeekOfYear | Field::IsoWeek => into(&mut self.week),
+            Field::WeekOfMonth => into(&mut self.week_of_month),
+            Field::Century => into(&mut self.century),
+            // Which day of it is not known.
+            Field::Quarter => Ok(digits(text)?.1),
+            Field::IsoDayOfWeek => {
+                let behind = into(&mut self.day_of_week)?;
+                self.day_of_week = self.day_of_week % 7 + 1;
+                Ok(behind)
+            }
+            Field::Millis | Field::Micros | Field::Fraction(_) => {
+                if let Field::Fraction(digits) = field {
+                    self.digits = Some(digits);
+                }
+                let is_millis = field == Field::Millis;
+                let slot = if is_millis { &mut self.millis } else { &mut self.micros };
+                let behind = into(slot)?;
+                let length = text.len() - behind.len();
+                let missing = if is_millis { 3_usize } else { 6 }.saturating_sub(length.max(1));
+                let power = 10_i64.pow(u32::try_from(missing).unwrap_or_default());
+                *slot = slot.saturating_mul(power);
+                Ok(behind)
+            }
+            Field::Year(count) | Field::IsoYear(count) => {
+                let behind = into(&mut self.year)?;
+                if count < 4 && text.len() - behind.len() < 4 {
+                    // Of the years around 2020, as in PostgreSQL.
+                    self.year += match self.year {
+                        ..70 => 2000,
+                        70..100 => 1900,
+                        100..520 => 2000,
+                        520..1000 => 1000,
+                        _ => 0,
+                    };
+                }
+                self.year_digits = count;
+                Ok(behind)
+            }
+            Field::YearWithComma => {
+                let reason = || "invalid input string for \"Y,YYY\"".to_owned();
+                let wrong = || ArgumentFault::Form { reason: reason() };
+                let (thousands, behind) = whole_at(text, usize::MAX).ok_or_else(wrong)?;
+                let behind = behind.strip_prefix(',').ok_or_else(wrong)?;
+                let (years, behind) = whole_at(behind, 3).ok_or_else(wrong)?;
+                set(&mut self.year, thousands.saturating_mul(1000).saturating_add(years), place)?;
+                self.year_digits = 4;
+                Ok(behind)
+            }
+            Field::MonthName | Field::MonthShort | Field::MonthRoman => {
+                let (month, behind) = match field {
+                    Field::MonthName => word(&MONTHS)?,
+                    Field::MonthShort => word(&short(&MONTHS))?,
+                    _ => {
+                        let mut names = MONTHS_ROMAN;
+                        names.reverse();
+                        let (place, behind) = word(&names)?;
+                        (11 - place, behind)
+                    }
+                };
+                set(&mut self.month, month + 1, place)?;
                 Ok(behind)
             }
             Field::DayName | Field::DayShort => {
-                let least = (field == Field::DayShort).then_some(3);
-                let (_, behind) = word(&super::template::DAYS, least).ok_or_else(unknown)?;
+                let (day, behind) = match field {
+                    Field::DayName => word(&DAYS)?,
+                    _ => word(&short(&DAYS))?,
+                };
+                set(&mut self.day_of_week, day, place)?;
+                self.day_of_week += 1;
                 Ok(behind)
             }
-            Field::Noon(_) => {
-                let names = ["a.m.", "p.m.", "am", "pm"];
-                let (place, behind) = word(&names, None).ok_or_else(unknown)?;
-                self.is_afternoon = Some(place % 2 == 1);
+            Field::Noon(points) => {
+                let names = if points { ["a.m.", "p.m."] } else { ["am", "pm"] };
+                let (half, behind) = word(&names)?;
+                set(&mut self.is_afternoon, half, place)?;
                 self.has_hour12 = true;
                 Ok(behind)
             }
-            Field::Era(_) => {
-                let names = ["a.d.", "b.c.", "ad", "bc"];
-                let (place, behind) = word(&names, None).ok_or_else(unknown)?;
-                self.is_before_christ = place % 2 == 1;
+            Field::Era(points) => {
+                let names = if points { ["a.d.", "b.c."] } else { ["ad", "bc"] };
+                let (era, behind) = word(&names)?;
+                set(&mut self.is_before_christ, era, place)?;
                 Ok(behind)
             }
-            Field::ZoneHours | Field::Offset => {
-                self.is_zone_west = text.starts_with('-');
-                let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
-                let (hours, behind) = number_at(digits, Some(2), field)?;
-                self.zone_minutes += hours * 60;
+            Field::ZoneHours => {
+                let signed = text.strip_prefix(['+', '-', ' ']);
+                let is_west = match signed {
+                    Some(_) => text.starts_with('-'),
+                    None => is_minus_before,
+                };
+                self.zone.0 = if is_west { -1 } else { 1 };
+                let (hours, behind) = digits(signed.unwrap_or(text))?;
+                set(&mut self.zone.1, hours, place)?;
                 Ok(behind)
             }
             Field::ZoneMinutes => {
-                let (minutes, behind) = number_at(text, Some(2), field)?;
-                self.zone_minutes += minutes;
-                Ok(behind)
+                if self.zone.0 == 0 {
+                    self.zone.0 = 1;
+                }
+                into(&mut self.zone.2)
             }
-            // They follow from the date.
-            Field::DayOfWeek | Field::IsoDayOfWeek | Field::Quarter | Field::WeekOfMonth => {
-                Ok(number()?.1)
-            }
-            other => {
-                let reason = format!("formatting field {other:?} is only supported in to_char");
-                Err(ArgumentFault::Invalid { reason })
+            Field::Zone | Field::Offset | Field::Exact => {
+                let reason = format!("formatting field \"{name}\" is only supported in to_char");
+                Err(ArgumentFault::Unsupported { reason })
             }
         }
     }
 
+    fn set_mode(&mut self, field: Field) -> Result<(), ArgumentFault> {
+        let mode = match field {
+            Field::IsoYear(_) | Field::IsoWeek | Field::IsoDayOfWeek | Field::IsoDayOfYear => {
+                Mode::IsoWeeks
+            }
+            Field::Year(_)
+            | Field::YearWithComma
+            | Field::Month
+            | Field::MonthName
+            | Field::MonthShort
+            | Field::MonthRoman
+            | Field::Day
+            | Field::DayOfYear
+            | Field::DayOfWeek
+            | Field::WeekOfYear
+            | Field::WeekOfMonth => Mode::Gregorian,
+            _ => return Ok(()),
+        };
+        match *self.mode.get_or_insert(mode) == mode {
+            true => Ok(()),
+            false => {
+                let reason = "invalid combination of date conventions".to_owned();
+                Err(ArgumentFault::Form { reason })
+            }
+        }
+    }
+
+    fn out_of_range(&self) -> ArgumentFault {
+        let reason = format!("date/time field value out of range: \"{}\"", self.text);
+        ArgumentFault::Field { reason }
+    }
+
     /// Days since 1970-01-01 and microseconds of the day, in UTC.
     fn moment(&self) -> Result<(i64, i64), ArgumentFault> {
-        let out_of_range = ArgumentFault::TimeOutOfRange { what: "date/time field value" };
-        let year = match self.year.unwrap_or(1) {
-            year if self.is_before_christ && self.year.is_some() => 1 - year,
-            // There is no year 0.
-            0 => 0,
-            year if self.year.is_none() => year - 1,
-            year => year,
-        };
-        let days = match (self.julian, self.day_of_year, self.month, self.day) {
-            (Some(julian), ..) => julian,
-            (_, Some(day), None, _) => {
-                let length = 337 + days_in_month(year, 2);
-                if !(1..=length).contains(&day) {
-                    return Err(out_of_range);
-                }
-                days_of(year, 1, 1) + day - 1
-            }
-            (_, _, month, day) => {
-                let (month, day) = (month.unwrap_or(1), day.unwrap_or(1));
-                let is_month = (1..=12).contains(&month);
-                if !is_month || !(1..=days_in_month(year, month)).contains(&day) {
-                    return Err(out_of_range);
-                }
-                days_of(year, month, day)
-            }
-        };
-        let mut hour = self.hour;
+        let (days, clock) = (self.day()?, self.clock()?);
+        let (sign, hours, minutes) = self.zone;
+        if !(0..=15).contains(&hours) || !(0..60).contains(&minutes) {
+            return Err(self.out_of_range());
+        }
+        Ok((days, clock - sign * (hours * 60 + minutes) * 60_000_000))
+    }
+
+    /// Microseconds of the day.
+    fn clock(&self) -> Result<i64, ArgumentFault> {
+        let given = |value: i64, other: i64| if value == 0 { other } else { value };
+        let mut hour = given(self.hour, self.second_of_day / 3600);
+        let minute = given(self.minute, self.second_of_day / 60 % 60);
+        let second = given(self.second, self.second_of_day % 60);
         if self.has_hour12 {
-            if !(1..=12).contains(&hour) && self.is_afternoon.is_some() {
+            if !(1..=12).contains(&hour) {
                 let reason = format!("hour \"{hour}\" is invalid for the 12-hour clock");
                 return Err(ArgumentFault::Form { reason });
             }
-            hour = match self.is_afternoon {
-                Some(true) => hour % 12 + 12,
-                _ if hour == 12 => 0,
-                _ => hour,
-            };
+            hour = hour % 12 + 12 * self.is_afternoon;
         }
-        let is_clock = (0..24).contains(&hour) && self.minute < 60 && self.second < 60;
-        if !is_clock {
-            return Err(out_of_range);
+        let micros = self.millis.saturating_mul(1000).saturating_add(self.micros);
+        let is_clock = (0..24).contains(&hour)
+            && (0..60).contains(&minute)
+            && (0..60).contains(&second)
+            && (0..1_000_000).contains(&micros);
+        match is_clock {
+            true => Ok(((hour * 60 + minute) * 60 + second) * 1_000_000 + micros),
+            false => Err(self.out_of_range()),
         }
-        let seconds = self.second_of_day.unwrap_or(hour * 3600 + self.minute * 60 + self.second);
-        let zone = if self.is_zone_west { self.zone_minutes } else { -self.zone_minutes };
-        Ok((days, (seconds + zone * 60) * 1_000_000 + self.micros))
     }
+
+    /// The year, 0 being 1 BC; 0 if none is given.
+    fn astronomical_year(&self) -> i64 {
+        let is_before_christ = self.is_before_christ == 1;
+        let century = if is_before_christ { -self.century } else { self.century };
+        match (self.year, century) {
+            (0, 0) => 0,
+            (0, 0..) => (century - 1) * 100 + 1,
+            (0, _) => century * 100 + 1,
+            (year, century) if century != 0 && self.year_digits <= 2 => match (year % 100, century)
+            {
+                (0, 0..) => century * 100,
+                (0, _) => century * 100 + 1,
+                (year, 0..) => year + (century - 1) * 100,
+                (year, _) => (century + 1) * 100 - year + 1,
+            },
+            (year, _) => {
+                let year = if is_before_christ { -year } else { year };
+                if year < 0 { year + 1 } else { year }
+            }
+        }
+    }
+
+    /// Days since 1970-01-01.
+    fn day(&self) -> Result<i64, ArgumentFault> {
+        // Years of the type are far within it, and the days of any of these can be computed.
+        const BOUND: i64 = 10_000_000;
+        let mut year = self.astronomical_year().clamp(-BOUND, BOUND);
+        let (mut month, mut day, mut is_known) = (1, 1, false);
+        let mut day_of_year = self.day_of_year;
+        let mut set_date = |days: i64| {
+            (year, month, day) = date_of(days);
+            is_known = true;
+        };
+        if self.julian != 0 {
+            set_date(self.julian - 2_440_588);
+        }
+        if self.week != 0 {
+            match self.mode {
+                Some(Mode::IsoWeeks) => {
+                    let first = iso_start(self.astronomical_year().clamp(-BOUND, BOUND));
+                    // Sunday is the last day of its week.
+                    let day = match self.day_of_week {
+                        0 => 0,
+                        1 => 6,
+                        day => day - 2,
+                    };
+                    set_date(first + (self.week - 1) * 7 + day);
+                }
+                _ => day_of_year = (self.week - 1) * 7 + 1,
+            }
+        }
+        let given = match self.week_of_month {
+            0 => self.day,
+            week => (week - 1) * 7 + 1,
+        };
+        let (mut has_month, mut has_day) = (is_known, is_known);
+        if given != 0 {
+            (day, has_day) = (given, true);
+        }
+        if self.month != 0 {
+            (month, has_month) = (self.month, true);
+        }
+        if day_of_year != 0 && (month <= 1 || day <= 1) {
+            if year == 0 && self.is_before_christ == 0 {
+                let reason = "cannot calculate day of year without year information".to_owned();
+                return Err(ArgumentFault::Form { reason });
+            }
+            let days = match self.mode {
+                Some(Mode::IsoWeeks) => iso_start(year) + day_of_year - 1,
+                _ => days_of(year, 1, 1) + day_of_year - 1,
+            };
+            let found = date_of(days);
+            match self.mode {
+                Some(Mode::IsoWeeks) => (year, month, day) = found,
+                // A day that is not of the year is an error below.
+                _ if found.0 != year => (month, day) = (13, 32),
+                _ => {
+                    month = if month <= 1 { found.1 } else { month };
+                    day = if day <= 1 { found.2 } else { day };
+                }
+            }
+            (has_month, has_day) = (true, true);
+        }
+        let is_month = (1..=12).contains(&month);
+        let has_year = self.year != 0 || self.century != 0 || is_known;
+        let last = match is_month && has_year && has_month && has_day {
+            true => days_in_month(year, month),
+            false => 31,
+        };
+        if !is_month || !(1..=last).contains(&day) {
+            return Err(self.out_of_range());
+        }
+        Ok(days_of(year, month, 1) + day - 1)
+    }
+}
+
+/// The first day of a year's first week, since 1970-01-01.
+fn iso_start(year: i64) -> i64 {
+    let fourth = days_of(year, 1, 4);
+    fourth - (fourth + 3).rem_euclid(7)
+}
+
+/// A field may come again with the same value alone.
+fn set(slot: &mut i64, value: i64, place: Place<'_>) -> Result<(), ArgumentFault> {
+    if *slot != 0 && *slot != value {
+        let name = place.name;
+        let reason = format!("conflicting values for \"{name}\" field in formatting string");
+        return Err(ArgumentFault::Form { reason });
+    }
+    *slot = value;
+    Ok(())
+}
+
+fn short(names: &[&'static str]) -> Vec<&'static str> {
+    names.iter().map(|name| name.get(..3).unwrap_or(name)).collect()
+}
+
+fn word_at<'t>(
+    text: &'t str,
+    names: &[&str],
+    place: Place<'_>,
+) -> Result<(i64, &'t str), ArgumentFault> {
+    let found = names.iter().enumerate().find_map(|(at, name)| {
+        let begin = text.get(..name.len())?;
+        let behind = text.get(name.len()..)?;
+        begin.eq_ignore_ascii_case(name).then_some((i64::try_from(at).ok()?, behind))
+    });
+    found.ok_or_else(|| {
+        let word = text.split(is_blank).next().unwrap_or_default();
+        invalid(word, place)
+    })
 }
 
 /// Whether a field is read as digits.
@@ -366,17 +609,55 @@ fn is_number(field: Field) -> bool {
     )
 }
 
-fn number_at(text: &str, width: Option<usize>, field: Field) -> Result<(i64, &str), ArgumentFault> {
-    let digits = text.bytes().take(width.unwrap_or(usize::MAX)).take_while(u8::is_ascii_digit);
-    let length = digits.count();
-    let (digits, behind) = text.split_at_checked(length).unwrap_or((text, ""));
-    match digits.parse() {
-        Ok(number) => Ok((number, behind)),
-        Err(_) => Err(invalid(text, field)),
+/// Whether `TH` behind a field is passed.
+fn has_ordinal(field: Field) -> bool {
+    is_number(field) && field != Field::ZoneMinutes
+}
+
+/// Blanks, a sign and digits, at most so many characters, as C's `strtol` reads them.
+fn whole_at(text: &str, width: usize) -> Option<(i64, &str)> {
+    let blanks = text.bytes().take_while(|byte| is_blank(char::from(*byte))).count();
+    let signed = text.get(blanks..)?;
+    let sign = usize::from(signed.starts_with(['-', '+']));
+    let digits = signed.bytes().skip(sign).take_while(u8::is_ascii_digit).count();
+    let length = (sign + digits).min(width);
+    let number = signed.get(..length)?;
+    if number.len() <= sign {
+        return None;
+    }
+    // What is beyond the type is beyond every field.
+    let value = number.parse().unwrap_or(i64::MAX);
+    Some((value, signed.get(length..)?))
+}
+
+fn number_at<'t>(
+    text: &'t str,
+    width: usize,
+    place: Place<'_>,
+) -> Result<(i64, &'t str), ArgumentFault> {
+    let name = place.name;
+    let text = text.trim_start_matches(is_blank);
+    let short: String = text.chars().take(width).collect();
+    if !place.takes_all && text.chars().count() < width {
+        let reason = format!("source string too short for \"{name}\" formatting field");
+        return Err(ArgumentFault::Form { reason });
+    }
+    let width_read = if place.takes_all { usize::MAX } else { width };
+    let Some((value, behind)) = whole_at(text, width_read) else {
+        return Err(invalid(&short, place));
+    };
+    if !place.takes_all && text.len() - behind.len() < width {
+        return Err(invalid(&short, place));
+    }
+    match i32::try_from(value) {
+        Ok(value) => Ok((value.into(), behind)),
+        Err(_) => {
+            let reason = format!("value for \"{name}\" in source string is out of range");
+            Err(ArgumentFault::Field { reason })
+        }
     }
 }
 
-fn invalid(text: &str, field: Field) -> ArgumentFault {
-    let begin: String = text.chars().take(12).collect();
-    ArgumentFault::Form { reason: format!("invalid value \"{begin}\" for {field:?}") }
+fn invalid(text: &str, place: Place<'_>) -> ArgumentFault {
+    ArgumentFault::Form { reason: format!("invalid value \"{text}\" for \"{}\"", place.name) }
 }

@@ -1,325 +1,291 @@
-//! Number templates of `to_char`: `FM9,999.00`.
+//! Number templates: `FM9,999.00`.
 //!
 //! ```text
 //!  9 0 . D , G       digits, the point, thousands separators
 //!  S MI PL SG PR     the sign: beside the number, or in its place
+//!  V                 the digits behind it are those of the number, times a power of ten
+//!  RN EEEE           a Roman number, or one with a power of ten: nothing else of the template counts
 //!  FM                without blanks
-//!  $ L               a currency, which is empty here
+//!  TH L              an ordinal's ending, a currency (a blank)
 //! ```
 //!
-//! Without a sign in the template, it has the place before the first digit. A number with more digits than the template
-//! becomes `#`.
+//! A keyword is in upper or lower case, not in both. Without a sign in the template, it has the place before the first
+//! digit. A number with more digits than the template becomes `#`.
 //!
-//! Deliberately absent: Roman numbers, `EEEE`, `V`, `B`.
-//!
-//! Source: PostgreSQL's documentation, "Template Patterns for Numeric Formatting"; its `NUM_processor`.
+//! Source: PostgreSQL's documentation, "Template Patterns for Numeric Formatting".
 
 use cleave_fragment::functions::ArgumentFault;
 
-use super::to_char::ordinal_of;
+mod number;
+mod read;
+mod written;
+
+pub(super) use number::Number;
+
+use number::{Picture, powers_of_ten, roman};
+use written::Written;
 
 /// A number template.
+#[derive(Debug, Default)]
 pub(super) struct NumberTemplate {
     parts: Vec<Part>,
-    /// Digit places before and behind the point.
+    /// Digit places before and behind the point, and behind `V`.
     before: usize,
     behind: usize,
-    /// The first place from which on zeros are shown, before the point or else behind it.
+    shifted: usize,
+    /// The first `0` before the point, and how many digit places end with the last one.
     zero_from: Option<usize>,
+    zero_end: usize,
+    sign: SignPlace,
     is_bare: bool,
-    has_own_sign: bool,
-    angle_brackets: bool,
+    has_point: bool,
+    has_shift: bool,
+    has_minus: bool,
+    has_plus: bool,
+    has_brackets: bool,
+    has_powers: bool,
+    is_roman: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where `S` stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum SignPlace {
+    #[default]
+    None,
+    /// Behind so many digit places before the point.
+    Before(usize),
+    Behind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// A digit place, numbered from the left; a zero of the template is always shown.
-    Digit {
-        place: usize,
-        is_zero: bool,
-    },
+    Nine,
+    Zero,
     Point,
     Comma,
-    /// `S`: a plus or a minus beside the number.
-    Sign,
+    Currency,
     /// `MI`, `PL`, `SG`: in the place of the sign.
     Minus,
     Plus,
     Either,
+    Roman {
+        is_upper: bool,
+    },
     Ordinal {
         is_upper: bool,
     },
-    Text(String),
+    /// What says how the number is written, and has no place of its own.
+    Mode(Mode),
+    Text(char),
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Blank,
+    Powers,
+    Bare,
+    Brackets,
+    Sign,
+    Shift,
+    /// `C` and `SP` are read, and mean nothing.
+    Nothing,
+}
+
+/// In upper case; a longer one stands before its beginning.
+const KEYWORDS: [(&str, Part); 20] = [
+    (",", Part::Comma),
+    (".", Part::Point),
+    ("0", Part::Zero),
+    ("9", Part::Nine),
+    ("B", Part::Mode(Mode::Blank)),
+    ("C", Part::Mode(Mode::Nothing)),
+    ("D", Part::Point),
+    ("EEEE", Part::Mode(Mode::Powers)),
+    ("FM", Part::Mode(Mode::Bare)),
+    ("G", Part::Comma),
+    ("L", Part::Currency),
+    ("MI", Part::Minus),
+    ("PL", Part::Plus),
+    ("PR", Part::Mode(Mode::Brackets)),
+    ("RN", Part::Roman { is_upper: true }),
+    ("SG", Part::Either),
+    ("SP", Part::Mode(Mode::Nothing)),
+    ("S", Part::Mode(Mode::Sign)),
+    ("TH", Part::Ordinal { is_upper: true }),
+    ("V", Part::Mode(Mode::Shift)),
+];
 
 impl NumberTemplate {
     pub(super) fn new(template: &str) -> Result<Self, ArgumentFault> {
-        let mut new = Self {
-            parts: Vec::new(),
-            before: 0,
-            behind: 0,
-            zero_from: None,
-            is_bare: false,
-            has_own_sign: false,
-            angle_brackets: false,
-        };
+        let mut new = Self::default();
         let mut rest = template;
-        let mut is_behind = false;
         while let Some(letter) = rest.chars().next() {
-            let two = rest.get(..2).unwrap_or_default().to_ascii_uppercase();
-            let (part, length) = match (two.as_str(), letter.to_ascii_uppercase()) {
-                ("FM", _) => {
-                    new.is_bare = true;
-                    (None, 2)
-                }
-                ("PR", _) => {
-                    (new.angle_brackets, new.has_own_sign) = (true, true);
-                    (None, 2)
-                }
-                ("MI", _) => (Some(Part::Minus), 2),
-                ("PL", _) => (Some(Part::Plus), 2),
-                ("SG", _) => (Some(Part::Either), 2),
-                ("TH", _) => (Some(Part::Ordinal { is_upper: rest.starts_with('T') }), 2),
-                ("RN", _) => return Err(unknown("RN")),
-                ("EE", _) => return Err(unknown("EEEE")),
-                (_, 'V') => return Err(unknown("V")),
-                (_, 'B') => return Err(unknown("B")),
-                (_, '9' | '0') => {
-                    let place = new.before + new.behind;
-                    if letter == '0' && new.zero_from.is_none() && !is_behind {
-                        new.zero_from = Some(place);
-                    }
-                    match is_behind {
-                        true => new.behind += 1,
-                        false => new.before += 1,
-                    }
-                    (Some(Part::Digit { place, is_zero: letter == '0' }), 1)
-                }
-                (_, '.' | 'D') => {
-                    if is_behind {
-                        let reason = "multiple decimal points".to_owned();
-                        return Err(ArgumentFault::Invalid { reason });
-                    }
-                    is_behind = true;
-                    (Some(Part::Point), 1)
-                }
-                (_, ',' | 'G') => (Some(Part::Comma), 1),
-                (_, 'S') => (Some(Part::Sign), 1),
-                (_, 'L') => (Some(Part::Text(" ".to_owned())), 1),
-                (_, '"') => {
-                    let text = rest.get(1..).unwrap_or_default();
-                    let text = text.split_once('"').map_or(text, |(text, _)| text);
-                    (Some(Part::Text(text.to_owned())), (text.len() + 2).min(rest.len()))
-                }
-                _ => (Some(Part::Text(letter.to_string())), letter.len_utf8()),
-            };
-            // Beside `PL` a minus still has its own place.
-            new.has_own_sign |= matches!(part, Some(Part::Sign | Part::Minus | Part::Either));
-            new.parts.extend(part);
-            rest = rest.get(length..).unwrap_or_default();
+            if let Some((part, length)) = keyword(rest) {
+                new.add(part)?;
+                rest = rest.get(length..).unwrap_or_default();
+            } else if letter == '"' {
+                rest = super::template::quoted(rest, |letter| new.parts.push(Part::Text(letter)));
+            } else {
+                // A backslash counts before a quote alone.
+                let skipped = usize::from(rest.starts_with("\\\""));
+                let letter = if skipped == 1 { '"' } else { letter };
+                new.parts.push(Part::Text(letter));
+                rest = rest.get(skipped + letter.len_utf8()..).unwrap_or_default();
+            }
         }
         Ok(new)
     }
 
-    /// `number`, as written elsewhere, in this template.
-    pub(super) fn write(&self, number: &str) -> String {
-        let (number, is_negative) = match number.strip_prefix('-') {
-            Some(number) => (number, true),
-            None => (number, false),
-        };
-        let plain = plain(number);
-        let digits = plain.as_deref().and_then(|plain| rounded(plain, self.behind));
-        let Some((whole, fraction)) = digits.filter(|(whole, _)| whole.len() <= self.before) else {
-            return self.write_places(is_negative, |_| '#');
-        };
-        // A number that rounds to zero has no sign.
-        let is_zero = [&whole, &fraction].iter().all(|digits| digits.bytes().all(|d| d == b'0'));
-        let is_negative = is_negative && !is_zero;
-        let blanks = self.before - whole.len();
-        let all: Vec<char> = whole.chars().chain(fraction.chars()).collect();
-        // FM removes zeros at the end that the template has as 9.
-        let zeros = self.parts.iter().filter_map(|part| match part {
-            Part::Digit { place, is_zero: true } => Some(*place),
-            _ => None,
-        });
-        let last_zero = zeros.max();
-        let last_digit = (0..self.behind).rev().map(|place| self.before + place).find(|place| {
-            all.get(place - blanks).is_some_and(|digit| *digit != '0')
-                || last_zero.is_some_and(|zero| *place <= zero)
-        });
-        let has_fraction = !self.is_bare || last_digit.is_some();
-        let first = self.first_shown(&whole, has_fraction);
-        let mut out = String::new();
-        let mut has_sign = false;
-        for part in &self.parts {
-            match part {
-                Part::Digit { place, .. } if *place < first => self.blank(&mut out),
-                Part::Digit { place, .. } => {
-                    if !has_sign {
-                        self.put_sign(&mut out, is_negative);
-                        has_sign = true;
-                    }
-                    let is_dropped = self.is_bare
-                        && *place >= self.before
-                        && last_digit.is_none_or(|last| *place > last);
-                    if is_dropped {
-                        continue;
-                    }
-                    let digit = place.checked_sub(blanks).and_then(|place| all.get(place));
-                    out.push(digit.copied().unwrap_or('0'));
-                }
-                Part::Point => {
-                    if !has_sign {
-                        self.put_sign(&mut out, is_negative);
-                        has_sign = true;
-                    }
-                    out.push('.');
-                }
-                Part::Comma => match has_sign {
-                    true => out.push(','),
-                    false => self.blank(&mut out),
-                },
-                part => self.put_other(&mut out, part, is_negative, &whole),
-            }
+    fn add(&mut self, part: Part) -> Result<(), ArgumentFault> {
+        if self.has_powers && part != Part::Mode(Mode::Powers) {
+            return Err(wrong("\"EEEE\" must be the last pattern used"));
         }
-        self.closed(out, is_negative)
-    }
-
-    /// The place of the first digit shown.
-    fn first_shown(&self, whole: &str, has_fraction: bool) -> usize {
-        let is_only_zero = whole == "0" || whole.is_empty();
-        // Before a fraction, a zero is left out if the template has a 9; under FM only if a fraction remains.
-        let first = match is_only_zero && self.behind > 0 && has_fraction {
-            true => self.before,
-            false => self.before - whole.len().max(1).min(self.before),
-        };
-        self.zero_from.map_or(first, |zero| zero.min(first))
-    }
-
-    fn blank(&self, out: &mut String) {
-        if !self.is_bare {
-            out.push(' ');
-        }
-    }
-
-    /// The sign in the place before the first digit, if it has no other.
-    fn put_sign(&self, out: &mut String, is_negative: bool) {
-        if self.angle_brackets {
-            match is_negative {
-                true => out.push('<'),
-                false => self.blank(out),
-            }
-        } else if !self.has_own_sign {
-            match is_negative {
-                true => out.push('-'),
-                false => self.blank(out),
-            }
-        }
-    }
-
-    fn put_other(&self, out: &mut String, part: &Part, is_negative: bool, whole: &str) {
+        let has_sign = self.sign != SignPlace::None;
         match part {
-            Part::Sign | Part::Either => out.push(if is_negative { '-' } else { '+' }),
-            Part::Minus if is_negative => out.push('-'),
-            Part::Plus if !is_negative => out.push('+'),
-            Part::Minus | Part::Plus => self.blank(out),
-            Part::Ordinal { is_upper } if !is_negative && self.behind == 0 => {
-                let ending = ordinal_of(whole);
-                match is_upper {
-                    true => out.push_str(&ending.to_ascii_uppercase()),
-                    false => out.push_str(ending),
+            Part::Nine if self.has_brackets => return Err(wrong("\"9\" must be ahead of \"PR\"")),
+            Part::Zero if self.has_brackets => return Err(wrong("\"0\" must be ahead of \"PR\"")),
+            Part::Nine if self.has_shift => self.shifted += 1,
+            Part::Nine | Part::Zero => {
+                if part == Part::Zero && self.zero_from.is_none() && !self.has_point {
+                    self.zero_from = Some(self.before);
+                }
+                match self.has_point {
+                    true => self.behind += 1,
+                    false => self.before += 1,
+                }
+                if part == Part::Zero {
+                    self.zero_end = self.before + self.behind;
                 }
             }
-            Part::Text(text) => out.push_str(text),
-            _ => {}
-        }
-    }
-
-    fn closed(&self, mut out: String, is_negative: bool) -> String {
-        if self.angle_brackets {
-            match is_negative {
-                true => out.push('>'),
-                false => self.blank(&mut out),
+            Part::Point if self.has_point => return Err(wrong("multiple decimal points")),
+            Part::Point | Part::Mode(Mode::Shift)
+                if self.has_point || self.has_shift && part == Part::Point =>
+            {
+                return Err(wrong("cannot use \"V\" and decimal point together"));
             }
-        }
-        // `S` before the digits stands beside them, not before their blanks.
-        if matches!(self.parts.first(), Some(Part::Sign)) {
-            let sign: String = out.chars().take(1).collect();
-            let rest = out.get(1..).unwrap_or_default();
-            let digits = rest.trim_start_matches(' ');
-            return format!("{}{sign}{digits}", " ".repeat(rest.len() - digits.len()));
-        }
-        out
-    }
-
-    /// The template with `letter` in the place of each digit.
-    fn write_places(&self, is_negative: bool, letter: impl Fn(usize) -> char) -> String {
-        let mut out = String::new();
-        let mut has_sign = false;
-        for part in &self.parts {
-            match part {
-                Part::Digit { place, .. } => {
-                    if !has_sign {
-                        self.put_sign(&mut out, is_negative);
-                        has_sign = true;
-                    }
-                    out.push(letter(*place));
+            Part::Point => self.has_point = true,
+            Part::Mode(Mode::Shift) => self.has_shift = true,
+            Part::Minus | Part::Plus | Part::Either if has_sign => {
+                let name = match part {
+                    Part::Minus => "MI",
+                    Part::Plus => "PL",
+                    _ => "SG",
+                };
+                return Err(wrong(format!("cannot use \"S\" and \"{name}\" together")));
+            }
+            Part::Minus => self.has_minus = true,
+            Part::Plus => self.has_plus = true,
+            Part::Either => (self.has_minus, self.has_plus) = (true, true),
+            Part::Mode(Mode::Sign) if has_sign => return Err(wrong("cannot use \"S\" twice")),
+            Part::Mode(Mode::Sign) if self.has_minus || self.has_plus || self.has_brackets => {
+                let reason = "cannot use \"S\" and \"PL\"/\"MI\"/\"SG\"/\"PR\" together";
+                return Err(wrong(reason));
+            }
+            Part::Mode(Mode::Sign) => {
+                self.sign = match self.has_point {
+                    true => SignPlace::Behind,
+                    false => SignPlace::Before(self.before),
+                };
+            }
+            Part::Mode(Mode::Brackets) if has_sign || self.has_minus || self.has_plus => {
+                let reason = "cannot use \"PR\" and \"S\"/\"PL\"/\"MI\"/\"SG\" together";
+                return Err(wrong(reason));
+            }
+            Part::Mode(Mode::Brackets) => self.has_brackets = true,
+            Part::Mode(Mode::Bare) => self.is_bare = true,
+            Part::Mode(Mode::Powers) if self.has_powers => {
+                return Err(wrong("cannot use \"EEEE\" twice"));
+            }
+            Part::Mode(Mode::Powers) => {
+                let others = [
+                    self.is_bare,
+                    has_sign,
+                    self.has_brackets,
+                    self.has_minus,
+                    self.has_plus,
+                    self.is_roman,
+                    self.has_shift,
+                ];
+                if others.contains(&true) {
+                    return Err(wrong("\"EEEE\" is incompatible with other formats"));
                 }
-                Part::Point => out.push('.'),
-                Part::Comma => out.push(','),
-                part => self.put_other(&mut out, part, is_negative, ""),
+                self.has_powers = true;
             }
+            Part::Roman { .. } => self.is_roman = true,
+            Part::Mode(Mode::Blank | Mode::Nothing)
+            | Part::Comma
+            | Part::Currency
+            | Part::Ordinal { .. }
+            | Part::Text(_) => {}
         }
-        self.closed(out, is_negative)
+        if !matches!(part, Part::Mode(_)) {
+            self.parts.push(part);
+        }
+        Ok(())
+    }
+
+    /// `number` in this template.
+    pub(super) fn write(&self, number: Number<'_>) -> Result<String, ArgumentFault> {
+        if self.has_powers {
+            return powers_of_ten(number, self.before, self.behind);
+        }
+        if self.is_roman {
+            let picture = Picture { digits: roman(number)?, sign: '\0', ..Picture::default() };
+            return Written::new(self, picture).all();
+        }
+        Written::new(self, Picture::of(number, self)?).all()
+    }
+
+    /// The digits that a text has where this template has places, as the text of a number, and how many powers of
+    /// ten `V` takes from it.
+    pub(super) fn read(&self, text: &str) -> Result<(String, usize), ArgumentFault> {
+        if self.has_powers {
+            return Err(unsupported("\"EEEE\" not supported for input"));
+        }
+        if self.is_roman {
+            return Err(unsupported("\"RN\" not supported for input"));
+        }
+        let number = read::read(self, text);
+        let whole = number.split('.').next().unwrap_or_default();
+        let whole = whole.trim_start_matches([' ', '+', '-']).trim_start_matches('0');
+        if whole.len() > self.before + self.shifted {
+            return Err(ArgumentFault::OutOfRange { reason: "numeric field overflow".to_owned() });
+        }
+        Ok((number, self.shifted))
+    }
+
+    /// Whether the template has nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty() && !self.has_powers
+    }
+
+    /// The digits behind the point of a number that is read by this template.
+    pub(super) fn scale(&self) -> usize {
+        self.behind + self.shifted
     }
 }
 
-fn unknown(what: &str) -> ArgumentFault {
-    ArgumentFault::Invalid {
-        reason: format!("\"{what}\" in a picture of a number is not supported"),
-    }
-}
-
-/// A number without its power of ten; None: it is not a number.
-fn plain(number: &str) -> Option<String> {
-    let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
-    let exponent: i32 = exponent.parse().ok()?;
-    if !mantissa.starts_with(|letter: char| letter.is_ascii_digit()) {
-        return None;
-    }
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits = format!("{whole}{fraction}");
-    let point = i32::try_from(whole.len()).ok()? + exponent;
-    Some(match usize::try_from(point) {
-        Ok(point) if point < digits.len() => {
-            let (whole, fraction) = digits.split_at(point);
-            format!("{whole}.{fraction}")
+/// The keyword that a text begins with, and its length.
+fn keyword(text: &str) -> Option<(Part, usize)> {
+    KEYWORDS.iter().find_map(|(name, part)| {
+        let begin = text.get(..name.len())?;
+        if begin == *name {
+            return Some((*part, name.len()));
         }
-        Ok(point) => format!("{digits}{}", "0".repeat(point - digits.len())),
-        Err(_) => {
-            let zeros = usize::try_from(point.unsigned_abs()).ok()?;
-            format!("0.{}{digits}", "0".repeat(zeros))
-        }
+        let is_lower = begin.bytes().all(|byte| byte.is_ascii_lowercase());
+        let part = match part {
+            Part::Roman { .. } => Part::Roman { is_upper: false },
+            Part::Ordinal { .. } => Part::Ordinal { is_upper: false },
+            part => *part,
+        };
+        (is_lower && begin.eq_ignore_ascii_case(name)).then_some((part, name.len()))
     })
 }
 
-/// The digits before and behind the point, rounded to so many of the latter, without zeros before the first.
-fn rounded(number: &str, behind: usize) -> Option<(String, String)> {
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let mut digits: Vec<u8> = whole.bytes().chain(fraction.bytes()).collect();
-    let kept = whole.len() + behind;
-    let is_up = digits.get(kept).is_some_and(|digit| *digit >= b'5');
-    digits.resize(kept, b'0');
-    if is_up {
-        let nines = digits.iter().rev().take_while(|digit| **digit == b'9').count();
-        let place = digits.len() - nines;
-        digits.iter_mut().skip(place).for_each(|digit| *digit = b'0');
-        match place.checked_sub(1).and_then(|place| digits.get_mut(place)) {
-            Some(digit) => *digit += 1,
-            None => digits.insert(0, b'1'),
-        }
-    }
-    let text = String::from_utf8(digits).ok()?;
-    let (whole, fraction) = text.split_at_checked(text.len() - behind)?;
-    Some((whole.trim_start_matches('0').to_owned(), fraction.to_owned()))
+fn wrong(reason: impl Into<String>) -> ArgumentFault {
+    ArgumentFault::Syntax { reason: reason.into() }
+}
+
+fn unsupported(reason: &str) -> ArgumentFault {
+    ArgumentFault::Unsupported { reason: reason.to_owned() }
 }

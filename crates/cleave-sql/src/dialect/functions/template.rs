@@ -1,25 +1,43 @@
 //! Time templates: `YYYY-MM-DD HH24:MI:SS` in, its parts out.
 //!
+//! A keyword is in upper or in lower case, and names of months and days in title case besides; `Yyyy` is a `Y` that
+//! nothing reads, and three letters.
+//!
 //! Source: PostgreSQL's documentation, "Data Type Formatting Functions".
+
+use cleave_fragment::functions::bounded::ResultTooLarge;
+use datafusion::error::{DataFusionError, Result};
 
 /// Part of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Part {
     Field {
         field: Field,
+        /// The keyword, as written.
+        name: &'static str,
         /// As written, where case matters: names of months and days, `AM`.
         case: Case,
         /// `FM` stands before it: no blanks and zeros are put before the value.
         is_bare: bool,
+        /// `TM` stands before it: the name in another language, of which there is one, and without blanks.
+        is_translated: bool,
         /// `TH` or `th` stands behind it.
         ordinal: Option<Case>,
     },
+    /// `FX`: what follows is read as it stands.
+    Exact,
     /// Literal text.
-    Text {
-        letter: char,
-        /// It stood in double quotes, or behind a backslash.
-        is_quoted: bool,
-    },
+    Text { letter: char, kind: Kind },
+}
+
+/// What a literal character is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A mark, which separates fields.
+    Mark,
+    Blank,
+    /// Any other, and all in double quotes.
+    Other,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +55,9 @@ pub(super) enum Field {
     Second,
     /// Fraction of a second, with that many digits.
     Fraction(u8),
+    /// Thousandths and millionths, which have their own rule where they are read.
+    Millis,
+    Micros,
     SecondOfDay,
     /// With points?
     Noon(bool),
@@ -69,10 +90,12 @@ pub(super) enum Field {
     ZoneHours,
     ZoneMinutes,
     Offset,
+    /// `FX`.
+    Exact,
 }
 
 /// A longer name stands before its prefixes.
-const FIELDS: [(&str, Field); 51] = [
+const FIELDS: [(&str, Field); 54] = [
     ("HH24", Field::Hour24),
     ("HH12", Field::Hour12),
     ("HH", Field::Hour12),
@@ -80,14 +103,15 @@ const FIELDS: [(&str, Field); 51] = [
     ("SSSSS", Field::SecondOfDay),
     ("SSSS", Field::SecondOfDay),
     ("SS", Field::Second),
-    ("MS", Field::Fraction(3)),
-    ("US", Field::Fraction(6)),
+    ("MS", Field::Millis),
+    ("US", Field::Micros),
     ("FF1", Field::Fraction(1)),
     ("FF2", Field::Fraction(2)),
     ("FF3", Field::Fraction(3)),
     ("FF4", Field::Fraction(4)),
     ("FF5", Field::Fraction(5)),
     ("FF6", Field::Fraction(6)),
+    ("FX", Field::Exact),
     ("A.M.", Field::Noon(true)),
     ("P.M.", Field::Noon(true)),
     ("AM", Field::Noon(false)),
@@ -123,86 +147,116 @@ const FIELDS: [(&str, Field); 51] = [
     ("J", Field::Julian),
     ("Q", Field::Quarter),
     ("OF", Field::Offset),
+    ("TZH", Field::ZoneHours),
+    ("TZM", Field::ZoneMinutes),
     ("TZ", Field::Zone),
 ];
-const ZONE_PARTS: [(&str, Field); 2] = [("TZH", Field::ZoneHours), ("TZM", Field::ZoneMinutes)];
+/// In title case.
+const TITLES: [(&str, Field); 4] = [
+    ("Month", Field::MonthName),
+    ("Mon", Field::MonthShort),
+    ("Day", Field::DayName),
+    ("Dy", Field::DayShort),
+];
+/// Most bytes of a template.
+const TEMPLATE_BYTES_MAX: usize = 1 << 20;
+
+/// Refuses a template whose parts alone would take much memory.
+pub(super) fn check_length(function: &str, template: &str) -> Result<()> {
+    if template.len() <= TEMPLATE_BYTES_MAX {
+        return Ok(());
+    }
+    let bytes = (template.len() as u64).saturating_mul(size_of::<Part>() as u64);
+    let error = ResultTooLarge { function: function.to_owned(), bytes, rows: 1 };
+    Err(DataFusionError::External(Box::new(error)))
+}
 
 /// The parts of `template`.
 pub(super) fn parts(template: &str) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut rest = template;
-    let mut is_bare = false;
-    while let Some(letter) = rest.chars().next() {
-        if let Some(behind) = without(rest, "FM") {
-            is_bare = true;
-            rest = behind;
-            continue;
+    loop {
+        let (mut is_bare, mut is_translated) = (false, false);
+        // One modifier, which a keyword must follow.
+        if let Some(behind) = after(rest, &["FM", "fm"]) {
+            (is_bare, rest) = (true, behind);
+        } else if let Some(behind) = after(rest, &["TM", "tm"]) {
+            (is_translated, rest) = (true, behind);
         }
-        // Modifiers for strict reading and for names in another language, of which there is one.
-        if let Some(behind) = without(rest, "FX").or_else(|| without(rest, "TM")) {
-            rest = behind;
-            continue;
-        }
-        let found = ZONE_PARTS
-            .iter()
-            .chain(&FIELDS)
-            .find_map(|(name, field)| Some((*field, name.len(), without(rest, name)?)));
-        if let Some((field, length, behind)) = found {
-            let case = case_of(rest.get(..length).unwrap_or_default());
-            rest = behind;
-            let ordinal = match rest.get(..2) {
-                Some("TH") => Some(Case::Upper),
-                Some("th") => Some(Case::Lower),
-                _ => None,
-            };
-            if ordinal.is_some() {
-                rest = rest.get(2..).unwrap_or_default();
-            }
-            parts.push(Part::Field { field, case, is_bare, ordinal });
-            is_bare = false;
-            continue;
-        }
-        rest = rest.get(letter.len_utf8()..).unwrap_or_default();
-        match letter {
-            '"' => {
-                let mut letters = rest.chars();
-                rest = "";
-                while let Some(letter) = letters.next() {
-                    let letter = match letter {
-                        '"' => {
-                            rest = letters.as_str();
-                            break;
-                        }
-                        '\\' => letters.next().unwrap_or('\\'),
-                        letter => letter,
-                    };
-                    parts.push(Part::Text { letter, is_quoted: true });
+        let Some(letter) = rest.chars().next() else { return parts };
+        if let Some((field, name, case)) = keyword(rest) {
+            rest = rest.get(name.len()..).unwrap_or_default();
+            let mut ordinal = None;
+            for (word, case) in [("TH", Some(Case::Upper)), ("th", Some(Case::Lower)), ("SP", None)]
+            {
+                if let Some(behind) = rest.strip_prefix(word) {
+                    (ordinal, rest) = (case, behind);
+                    break;
                 }
             }
-            '\\' if rest.starts_with('"') => {
-                rest = rest.get(1..).unwrap_or_default();
-                parts.push(Part::Text { letter: '"', is_quoted: true });
-            }
-            letter => parts.push(Part::Text { letter, is_quoted: false }),
+            parts.push(match field {
+                Field::Exact => Part::Exact,
+                field => Part::Field { field, name, case, is_bare, is_translated, ordinal },
+            });
+        } else if letter == '"' {
+            rest = quoted(rest, |letter| parts.push(Part::Text { letter, kind: Kind::Other }));
+        } else {
+            // A backslash counts before a quote alone.
+            let skipped = usize::from(rest.starts_with("\\\""));
+            let letter = if skipped == 1 { '"' } else { letter };
+            rest = rest.get(skipped + letter.len_utf8()..).unwrap_or_default();
+            let kind = match letter {
+                letter if is_mark(letter) => Kind::Mark,
+                letter if is_blank(letter) => Kind::Blank,
+                _ => Kind::Other,
+            };
+            parts.push(Part::Text { letter, kind });
         }
     }
-    parts
 }
 
-/// The rest of `text` behind `word`, if it begins with it in any case.
-fn without<'a>(text: &'a str, word: &str) -> Option<&'a str> {
-    let begin = text.get(..word.len())?;
-    begin.eq_ignore_ascii_case(word).then(|| text.get(word.len()..)).flatten()
-}
-
-fn case_of(word: &str) -> Case {
-    let mut letters = word.chars().filter(char::is_ascii_alphabetic);
-    let (first, second) = (letters.next(), letters.next());
-    match (first, second) {
-        (Some(first), _) if first.is_ascii_lowercase() => Case::Lower,
-        (_, Some(second)) if second.is_ascii_lowercase() => Case::Title,
-        _ => Case::Upper,
+/// Gives the characters of the text in double quotes that `text` begins with, in which a backslash quotes the next
+/// character; returns what is behind it.
+pub(super) fn quoted(text: &str, mut give: impl FnMut(char)) -> &str {
+    let mut letters = text.chars();
+    letters.next();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' => return letters.as_str(),
+            '\\' => give(letters.next().unwrap_or('\\')),
+            letter => give(letter),
+        }
     }
+    ""
+}
+
+pub(super) fn is_mark(letter: char) -> bool {
+    letter.is_ascii_graphic() && !letter.is_ascii_alphanumeric()
+}
+
+pub(super) fn is_blank(letter: char) -> bool {
+    letter.is_ascii_whitespace() || letter == '\x0b'
+}
+
+/// The rest of `text` behind one of `words`.
+fn after<'a>(text: &'a str, words: &[&str]) -> Option<&'a str> {
+    words.iter().find_map(|word| text.strip_prefix(word))
+}
+
+fn keyword(text: &str) -> Option<(Field, &'static str, Case)> {
+    let found = |(name, field): &(&'static str, Field)| {
+        let begin = text.get(..name.len())?;
+        let is_title = name.ends_with(|end: char| end.is_ascii_lowercase());
+        let is_lower = || !begin.bytes().any(|byte| byte.is_ascii_uppercase());
+        let case = match begin == *name {
+            true if is_title => Case::Title,
+            true => Case::Upper,
+            false if begin.eq_ignore_ascii_case(name) && is_lower() => Case::Lower,
+            false => return None,
+        };
+        Some((*field, *name, case))
+    };
+    TITLES.iter().chain(&FIELDS).find_map(found)
 }
 
 pub(super) const MONTHS: [&str; 12] = [
