@@ -108,9 +108,9 @@ pub use statement_context::{StatementContext, StatementInput};
 use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, NameKind, Result};
-use cleave_catalog::settings::{JoinOrder, Settings};
+use cleave_catalog::settings::{IntervalStyle, JoinOrder, Settings};
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
-use cleave_sql::dialect::lower_syntax;
+use cleave_sql::dialect::{lower_syntax, sign_intervals};
 use cleave_sql::statement::catalog_tables;
 use cleave_sql::statement::files::shown_call;
 use cleave_sql::statement::locked_parts::GivenRows;
@@ -342,6 +342,9 @@ fn lowered(
     // First: a parameter names no column, whatever its value looks like.
     let names = ResultNames::take(&mut query, context)?;
     put(&mut query)?;
+    if context.settings().interval_style == IntervalStyle::Standard {
+        sign_intervals(&mut query);
+    }
     lower_syntax(&mut query);
     mark_shared(&mut query)?;
     Ok((query, names))

@@ -12,7 +12,7 @@
 //!  x SIMILAR TO 'a%'                      ─▶ x ~ '(?s)^(?:a.*)$'
 //!  x AT TIME ZONE z                       ─▶ at_time_zone(x, z)
 //!  x ^@ y                                 ─▶ starts_with(x, y)
-//!  x < ANY (list)                         ─▶ NOT (x >= ALL (list))
+//!  x < ANY (list)                         ─▶ any_item(x, '<', list)
 //!  lag(x, n)                              ─▶ lag_by_row(x, n)
 //!  CLEAVE.Release_Results()               ─▶ "cleave.release_results"()
 //!  date_trunc('day', x, zone)             ─▶ date_trunc('day', x AT TIME ZONE zone) AT TIME ZONE zone
@@ -21,20 +21,22 @@
 //! ```
 
 use cleave_catalog::value::{interval, list};
+use cleave_fragment::functions::interval_text::{self, Fields};
 use cleave_fragment::functions::{
-    isoyear_of, julian_of, keeps_offset, milliseconds_of, period_of_years, seconds_of, year_of,
+    ALL_ITEMS, ANY_ITEM, isoyear_of, julian_of, keeps_offset, milliseconds_of, period_of_years,
+    seconds_of, year_of,
 };
 use datafusion::arrow::datatypes::IntervalMonthDayNano;
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, DataType, DateTimeField, Expr, FunctionArg, FunctionArgExpr,
-    FunctionArgumentClause, FunctionArguments, Ident, SelectItem, SetExpr, UnaryOperator,
+    self, BinaryOperator, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArguments, Ident, SelectItem, SetExpr, UnaryOperator,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::functions::{
-    AT_TIME_ZONE, DISCRETE_PERCENTILE, JOINED_LIST, LAG_BY_ROW, LEAD_BY_ROW, LIST_OR_EMPTY,
-    MOMENT_BESIDE, MOST_FREQUENT, SORTED_LIST, UUID_OF,
+    AT_TIME_ZONE, DISCRETE_PERCENTILE, INTERVAL_WITHIN, JOINED_LIST, LAG_BY_ROW, LEAD_BY_ROW,
+    LIST_ITEM, LIST_OR_EMPTY, LIST_SLICE, MOMENT_BESIDE, MOST_FREQUENT, SORTED_LIST, UUID_OF,
 };
 use super::functions_in_from::cast;
 use super::overlaps::overlapping;
@@ -54,7 +56,12 @@ pub(super) fn lower_call(expression: &mut Expr) {
     let lowered = match expression {
         Expr::Function(function) => lower_function(function),
         Expr::UnaryOp { op, expr } => lower_operator(op, expr),
-        Expr::AnyOp { left, compare_op, right, .. } => any_by_all(left, compare_op, right),
+        Expr::AnyOp { left, compare_op, right, .. } => {
+            compared_items(ANY_ITEM, left, compare_op, right)
+        }
+        Expr::AllOp { left, compare_op, right } => {
+            compared_items(ALL_ITEMS, left, compare_op, right)
+        }
         Expr::BinaryOp { left, op: BinaryOperator::PGOverlap, right } => {
             Some(call("array_has_any", vec![(**left).clone(), (**right).clone()]))
         }
@@ -76,17 +83,27 @@ pub(super) fn lower_call(expression: &mut Expr) {
         Expr::AtTimeZone { timestamp, time_zone } => {
             Some(call(AT_TIME_ZONE, vec![(**timestamp).clone(), (**time_zone).clone()]))
         }
-        Expr::CompoundFieldAccess { access_chain, .. } => {
+        Expr::CompoundFieldAccess { root, access_chain } => {
             access_chain.iter_mut().for_each(bound_slice);
-            None
+            several_subscripts(root, access_chain)
         }
         Expr::Cast { expr, data_type: DataType::Array(item), .. } => list_of_text(expr, item),
-        Expr::Interval(interval) => spelt_out(interval).map(|value| {
-            // The units are in the text.
-            let (leading_field, last_field) = (None, None);
-            let value = Box::new(value);
-            Expr::Interval(ast::Interval { value, leading_field, last_field, ..interval.clone() })
-        }),
+        Expr::Cast { expr, data_type: DataType::Interval { fields, precision }, .. }
+            if fields.is_some() || precision.is_some() =>
+        {
+            let fields = fields.as_ref().map(ToString::to_string).unwrap_or_default();
+            interval_within(expr, &fields, *precision)
+        }
+        Expr::TypedString(ast::TypedString {
+            value,
+            data_type: DataType::Interval { fields, precision },
+            ..
+        }) => {
+            let fields = fields.as_ref().map(ToString::to_string).unwrap_or_default();
+            let text = Expr::Value(value.clone());
+            interval_within(&text, &fields, *precision)
+        }
+        Expr::Interval(interval) => of_interval(interval),
         // Text has only one collation.
         Expr::Collate { expr, collation } if is_byte_order(collation) => Some((**expr).clone()),
         _ => None,
@@ -106,23 +123,46 @@ fn bound_slice(access: &mut ast::AccessExpr) {
     }
 }
 
-/// `x < ANY (list)` as `NOT (x >= ALL (list))`: of ANY DataFusion takes no notice of single NULLs in the list.
-fn any_by_all(left: &Expr, operator: &BinaryOperator, right: &Expr) -> Option<Expr> {
+/// `x[i][j]` and `x[i:j][k]`, a subscript for each dimension, as one call: beside slices, `k` is all up to it.
+fn several_subscripts(root: &Expr, chain: &[ast::AccessExpr]) -> Option<Expr> {
+    let subscripts: Option<Vec<&ast::Subscript>> = chain
+        .iter()
+        .map(|access| match access {
+            ast::AccessExpr::Subscript(subscript) => Some(subscript),
+            ast::AccessExpr::Dot(_) => None,
+        })
+        .collect();
+    let subscripts = subscripts.filter(|subscripts| subscripts.len() > 1)?;
+    let is_slice = |subscript: &&ast::Subscript| matches!(subscript, ast::Subscript::Slice { .. });
+    let has_slice = subscripts.iter().any(is_slice);
+    let mut args = vec![root.clone()];
+    for subscript in subscripts {
+        match subscript {
+            ast::Subscript::Index { index } if has_slice => args.extend([number(1), index.clone()]),
+            ast::Subscript::Index { index } => args.push(index.clone()),
+            ast::Subscript::Slice { lower_bound, upper_bound, stride: None } => {
+                args.extend([lower_bound.clone()?, upper_bound.clone()?]);
+            }
+            ast::Subscript::Slice { .. } => return None,
+        }
+    }
+    Some(call(if has_slice { LIST_SLICE } else { LIST_ITEM }, args))
+}
+
+/// `x < ANY (list)` and `x < ALL (list)`: DataFusion forgets NULLs among the items.
+fn compared_items(
+    function: &str,
+    left: &Expr,
+    operator: &BinaryOperator,
+    right: &Expr,
+) -> Option<Expr> {
     use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
-    if matches!(right, Expr::Subquery(_)) {
+    if matches!(right, Expr::Subquery(_)) || !matches!(operator, Eq | NotEq | Lt | LtEq | Gt | GtEq)
+    {
         return None;
     }
-    let compare_op = match operator {
-        NotEq => Eq,
-        Lt => GtEq,
-        LtEq => Gt,
-        Gt => LtEq,
-        GtEq => Lt,
-        _ => return None,
-    };
-    let (left, right) = (Box::new(left.clone()), Box::new(right.clone()));
-    let expr = Box::new(nested(Expr::AllOp { left, compare_op, right }));
-    Some(nested(Expr::UnaryOp { op: UnaryOperator::Not, expr }))
+    let operator = Expr::value(ast::Value::SingleQuotedString(operator.to_string()));
+    Some(call(function, vec![left.clone(), operator, right.clone()]))
 }
 
 /// `'{1,2}'::integer[]`, a list by its items.
@@ -130,18 +170,31 @@ fn list_of_text(text: &Expr, item: &ast::ArrayElemTypeDef) -> Option<Expr> {
     let Expr::Value(text) = text else { return None };
     let ast::Value::SingleQuotedString(text) = &text.value else { return None };
     let ast::ArrayElemTypeDef::SquareBracket(item, _) = item else { return None };
+    // One type, whatever the dimensions.
+    let mut item = item;
+    while let DataType::Array(ast::ArrayElemTypeDef::SquareBracket(inner, _)) = item.as_ref() {
+        item = inner;
+    }
     // The cast reports what cannot be read.
-    let items = list::items(text).ok()?;
+    let items = list::nested(text).ok()?;
     if items.is_empty() {
         let none = Expr::Array(ast::Array { elem: Vec::new(), named: true });
         let list = ast::ArrayElemTypeDef::SquareBracket(item.clone(), None);
         return Some(cast(none, DataType::Array(list)));
     }
-    let items = items.into_iter().map(|text| {
-        let value = text.map_or(ast::Value::Null, ast::Value::SingleQuotedString);
-        cast(Expr::value(value), (**item).clone())
-    });
-    Some(Expr::Array(ast::Array { elem: items.collect(), named: true }))
+    Some(list_of_items(items, item))
+}
+
+fn list_of_items(items: Vec<list::Item>, of: &DataType) -> Expr {
+    let item = |item| match item {
+        list::Item::List(items) => list_of_items(items, of),
+        list::Item::Null => cast(Expr::value(ast::Value::Null), of.clone()),
+        list::Item::Text(text) => {
+            cast(Expr::value(ast::Value::SingleQuotedString(text)), of.clone())
+        }
+    };
+    let elem = items.into_iter().map(item).collect();
+    Expr::Array(ast::Array { elem, named: true })
 }
 
 /// An interval with a minus before it, which DataFusion applies to its first unit alone.
@@ -152,74 +205,83 @@ fn negated(interval: &Expr) -> Option<Expr> {
         _ => return None,
     };
     let parts = parts_of(interval)?;
-    let value = in_units(IntervalMonthDayNano {
+    let value = word(&in_units(IntervalMonthDayNano {
         months: parts.months.checked_neg()?,
         days: parts.days.checked_neg()?,
         nanoseconds: parts.nanoseconds.checked_neg()?,
-    });
+    }));
     Some(Expr::Interval(ast::Interval { value: Box::new(value), ..interval.clone() }))
 }
 
-/// The text of an interval in units that DataFusion reads; it does not know all of PostgreSQL's.
-fn spelt_out(written: &ast::Interval) -> Option<Expr> {
-    match (&written.leading_field, &written.last_field) {
-        (None, _) => parts_of(written).map(in_units),
-        (Some(first), Some(last)) => parts_of_fields(written, first, last).map(in_units),
-        (Some(_), None) => None,
+/// `INTERVAL '…' DAY TO SECOND (2)`, in units that DataFusion reads; it does not know all of PostgreSQL's.
+fn of_interval(written: &ast::Interval) -> Option<Expr> {
+    let digits = written.fractional_seconds_precision.or(written.leading_precision);
+    interval_within(&written.value, &names_of(written), digits)
+}
+
+/// The names of the fields of an interval, as in a type.
+pub(super) fn names_of(written: &ast::Interval) -> String {
+    let names = [&written.leading_field, &written.last_field];
+    let names: Vec<String> = names.into_iter().flatten().map(ToString::to_string).collect();
+    names.join(" to ")
+}
+
+/// A text or an interval as an interval of these fields, with so many digits behind the point of its seconds: computed
+/// now if it is known, and can be read.
+fn interval_within(value: &Expr, fields: &str, digits: Option<u64>) -> Option<Expr> {
+    let named = Fields::named(fields)?;
+    // PostgreSQL takes a finer one for the finest that it has.
+    let digits = digits.and_then(|digits| u32::try_from(digits.min(6)).ok());
+    let read = quoted(value).and_then(|text| {
+        let read = interval_text::parse_in(text, named, false).ok()?;
+        named.within(read, digits)
+    });
+    if let Some(read) = read {
+        return Some(Expr::Interval(ast::Interval {
+            value: Box::new(word(&in_units(read))),
+            leading_field: None,
+            leading_precision: None,
+            last_field: None,
+            fractional_seconds_precision: None,
+        }));
+    }
+    let is_plain = fields.is_empty() && digits.is_none();
+    match value {
+        // Its error is that of a cast.
+        Expr::Value(_) if is_plain => {
+            Some(cast(value.clone(), DataType::Interval { fields: None, precision: None }))
+        }
+        _ if is_plain => None,
+        value => {
+            let digits = number(digits.unwrap_or(6).into());
+            let fields = Expr::value(ast::Value::SingleQuotedString(fields.to_owned()));
+            Some(call(INTERVAL_WITHIN, vec![value.clone(), fields, digits]))
+        }
     }
 }
 
-/// `INTERVAL '2 3' DAY TO HOUR`: numbers without units are of the fields, and what is finer than the last is cut.
-fn parts_of_fields(
-    written: &ast::Interval,
-    first: &DateTimeField,
-    last: &DateTimeField,
-) -> Option<IntervalMonthDayNano> {
-    let Expr::Value(text) = written.value.as_ref() else { return None };
-    let ast::Value::SingleQuotedString(text) = &text.value else { return None };
-    let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    let is_number =
-        |word: &&str| word.trim_start_matches(['-', '+']).bytes().all(|b| b.is_ascii_digit());
-    let read = match (first, last, words.as_slice()) {
-        (DateTimeField::Day, DateTimeField::Hour, [days, hours])
-            if is_number(days) && is_number(hours) =>
-        {
-            format!("{days} days {hours} hours")
-        }
-        (DateTimeField::Minute, DateTimeField::Second, [clock])
-            if clock.matches(':').count() == 1 =>
-        {
-            let sign = if clock.starts_with('-') { "-" } else { "" };
-            format!("{sign}00:{}", clock.trim_start_matches(['-', '+']))
-        }
-        _ => text.clone(),
-    };
-    let IntervalMonthDayNano { months, days, nanoseconds } = interval::parse(&read).ok()?;
-    let cut = |unit: i64| nanoseconds - nanoseconds % unit;
-    Some(match last {
-        DateTimeField::Month => IntervalMonthDayNano::new(months, 0, 0),
-        DateTimeField::Hour => IntervalMonthDayNano::new(months, days, cut(3_600_000_000_000)),
-        DateTimeField::Minute => IntervalMonthDayNano::new(months, days, cut(60_000_000_000)),
-        _ => IntervalMonthDayNano::new(months, days, nanoseconds),
-    })
+fn quoted(value: &Expr) -> Option<&str> {
+    let Expr::Value(value) = value else { return None };
+    match &value.value {
+        ast::Value::SingleQuotedString(text) => Some(text),
+        _ => None,
+    }
 }
 
 fn parts_of(written: &ast::Interval) -> Option<IntervalMonthDayNano> {
-    let Expr::Value(text) = written.value.as_ref() else { return None };
-    let ast::Value::SingleQuotedString(text) = &text.value else { return None };
-    interval::parse(text).ok()
+    interval::parse(quoted(&written.value)?).ok()
 }
 
 /// In units that both read; intervals are written with microseconds as the finest unit.
-fn in_units(parts: IntervalMonthDayNano) -> Expr {
+pub(super) fn in_units(parts: IntervalMonthDayNano) -> String {
     let IntervalMonthDayNano { months, days, nanoseconds } = parts;
-    let text = format!("{months} months {days} days {} microseconds", nanoseconds / 1000);
-    Expr::value(ast::Value::SingleQuotedString(text))
+    format!("{months} months {days} days {} microseconds", nanoseconds / 1000)
 }
 
-fn is_byte_order(collation: &ast::ObjectName) -> bool {
+/// Whether a collation is the one that text has.
+pub(crate) fn is_byte_order(collation: &ast::ObjectName) -> bool {
     let name = collation.0.last().and_then(ast::ObjectNamePart::as_ident).map(fold);
-    name.is_some_and(|name| ["C", "POSIX", "ucs_basic"].contains(&name.as_str()))
+    name.is_some_and(|name| ["C", "POSIX", "default", "ucs_basic"].contains(&name.as_str()))
 }
 
 fn lower_operator(operator: &UnaryOperator, operand: &Expr) -> Option<Expr> {
@@ -328,11 +390,6 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
         _ if OF_A_DOUBLE.contains(&own.as_str()) && is_of_quoted(&function.args) => {
             let [text] = <[Expr; 1]>::try_from(given(function)?).ok()?;
             return Some(call(&own, vec![cast(text, DataType::DoublePrecision)]));
-        }
-        // An empty list has no dimension.
-        "array_length" => {
-            let length = cast(Expr::Function(function.clone()), DataType::Integer(None));
-            return Some(call("nullif", vec![length, number(0)]));
         }
         // DataFusion's logarithm with a base is not exact for powers of ten.
         "log" if is_of_one(&function.args) => {

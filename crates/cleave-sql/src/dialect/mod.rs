@@ -10,11 +10,12 @@
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where
 //!    DataFusion would refuse the pair; dates and days add up, and dates and hours. [`operand_types`] refuses operand
 //!    types that PostgreSQL refuses. [`window_exclusion`]: window frames with EXCLUDE.
-//! 4. [`BalancedChains`]: long conditions are trees that are not deep. [`OuterAggregates`]: no aggregates of an outer
-//!    query in subqueries. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count rows with ALL.
+//! 4. [`BalancedChains`]: long conditions are trees that are not deep. [`OuterAggregates`]: aggregates of an outer
+//!    query in subqueries are computed there. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count rows with ALL.
 //! 5. [`TypedLiterals`]: literals in quotes beside numbers and times, and in `IN`, `BETWEEN`, `CASE` and casts.
 //!    [`VolatileOperands`]: `random()` is one value for both bounds of BETWEEN. [`CopiedArguments`]: nested `coalesce`
-//!    does not grow without limit. [`WindowFrames`]: window frames over every type that sorts.
+//!    does not grow without limit. [`WindowFrames`]: window frames over every type that sorts. [`kept_order`]: the order
+//!    of a subquery for what depends on it.
 //! 6. [`CheckedArithmetic`]: integers fail on overflow, numerics are computed in 64 bits where they fit, doubles are
 //!    not divided by zero, times may be [infinite](infinite_times), intervals compare by their length, and casts to
 //!    text write values as PostgreSQL does.
@@ -45,6 +46,8 @@ mod held_conditions;
 mod infinite_times;
 mod integer_literals;
 mod interval_keys;
+mod interval_signs;
+mod kept_order;
 mod lateral_lists;
 mod list_comparisons;
 mod lower_calls;
@@ -84,6 +87,8 @@ pub use guards::Guards;
 pub use having_alone::AGGREGATES;
 pub use held_conditions::HeldConditions;
 pub use interval_keys::IntervalKeys;
+pub use interval_signs::sign_intervals;
+pub(crate) use lower_calls::is_byte_order;
 pub use lower_calls::{RELEASE_RESULTS, RESET_STATEMENTS};
 pub use lower_syntax::lower_syntax;
 pub use operators::{PostgresOperators, is_comparison};
@@ -94,7 +99,7 @@ pub use rewrite::{has_expression, has_operator, rewrite_named};
 pub use set_operations::SetOperations;
 pub(crate) use similar_pattern::similar_pattern;
 pub use typed_literals::TypedLiterals;
-pub use typed_literals::digits_behind_point;
+pub use typed_literals::fitting_numeric;
 pub use types::{PostgresTypes, sql_type, whole_type_name};
 pub use volatile_operands::VolatileOperands;
 pub use window_exclusion::{Exclusion, written_out};

@@ -5,18 +5,22 @@
 use std::sync::Arc;
 
 use cleave_fragment::functions::calendar::{days_in_month, days_of};
+use cleave_fragment::functions::interval_text::{self, Fields};
 use cleave_fragment::functions::{ArgumentFault, row_function};
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, IntervalMonthDayNanoArray, PrimitiveArray, Time64MicrosecondArray,
-    TimestampMicrosecondArray,
+    Array, ArrayRef, AsArray, Date32Array, IntervalMonthDayNanoArray, PrimitiveArray,
+    Time64MicrosecondArray, TimestampMicrosecondArray,
 };
 use datafusion::arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Float64Type, Int64Type, IntervalMonthDayNano, IntervalUnit,
-    Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+    ArrowPrimitiveType, DataType, Float64Type, Int64Type, IntervalMonthDayNano,
+    IntervalMonthDayNanoType, IntervalUnit, Time64MicrosecondType, TimeUnit,
+    TimestampMicrosecondType,
 };
 use datafusion::common::utils::take_function_args;
 use datafusion::error::Result;
 use datafusion::logical_expr::ScalarUDF;
+
+use crate::dialect::typed_literals::is_text;
 
 const SECOND_US: i64 = 1_000_000;
 /// 2000-01-01, from which PostgreSQL counts: the halves of times before it are rounded down.
@@ -40,6 +44,27 @@ pub(super) fn make_time() -> Arc<ScalarUDF> {
     )
 }
 
+/// `make_date(year, month, day)`; DataFusion's counts a year 0.
+pub(super) fn make_date() -> Arc<ScalarUDF> {
+    row_function(
+        "make_date",
+        |given| {
+            let is_it = given.len() == 3 && given.iter().all(|own| is_whole(own) || is_text(own));
+            is_it.then(|| vec![DataType::Int64; 3])
+        },
+        |_| DataType::Date32,
+        |args| {
+            let made = (0..rows(args)).map(|row| {
+                let Some(parts) = wholes::<3>(args, 0, row) else { return Ok(None) };
+                let days = day_of(parts, 5_874_897)?;
+                let beyond = |_| ArgumentFault::TimeOutOfRange { what: "date" };
+                i32::try_from(days).map_err(beyond).map(Some)
+            });
+            Ok(Arc::new(made.collect::<Result<Date32Array, ArgumentFault>>()?))
+        },
+    )
+}
+
 /// `make_timestamp(year, month, day, hour, minute, second)`.
 pub(super) fn make_timestamp() -> Arc<ScalarUDF> {
     row_function(
@@ -52,7 +77,7 @@ pub(super) fn make_timestamp() -> Arc<ScalarUDF> {
                 let Some(((date, time), second)) = date.zip(time).zip(seconds(args, 5, row)) else {
                     return Ok(None);
                 };
-                let days = day_of(date)?;
+                let days = day_of(date, 294_276)?;
                 let of_day = time_of(time, second)?;
                 let made =
                     days.checked_mul(86_400 * SECOND_US).and_then(|us| us.checked_add(of_day));
@@ -100,6 +125,55 @@ pub(super) fn make_interval() -> Arc<ScalarUDF> {
 /// What a cast to `timestamp(p)` or `time(p)` does besides the cast.
 pub(in crate::dialect) const TO_PRECISION: &str = "round_to_precision";
 
+/// What a cast to an interval of some fields, or of a precision, does.
+pub(in crate::dialect) const INTERVAL_WITHIN: &str = "interval_within";
+
+/// `interval_within(value, fields, digits)`: a text or an interval, and what of it the fields have.
+pub(super) fn interval_within() -> Arc<ScalarUDF> {
+    row_function(
+        INTERVAL_WITHIN,
+        |given| match given {
+            [value, fields, digits] if is_text(fields) && digits.is_integer() => {
+                let value = match value {
+                    DataType::Interval(_) | DataType::Duration(_) => {
+                        DataType::Interval(IntervalUnit::MonthDayNano)
+                    }
+                    text if is_text(text) || text.is_null() => DataType::Utf8,
+                    _ => return None,
+                };
+                Some(vec![value, DataType::Utf8, DataType::Int64])
+            }
+            _ => None,
+        },
+        |_| DataType::Interval(IntervalUnit::MonthDayNano),
+        |args| {
+            let [values, fields, digits] = take_function_args(INTERVAL_WITHIN, args)?;
+            let (names, digits) = (fields.as_string::<i32>(), digits.as_primitive::<Int64Type>());
+            let texts = values.as_string_opt::<i32>();
+            let intervals = values.as_primitive_opt::<IntervalMonthDayNanoType>();
+            let read = (0..values.len()).map(|row| {
+                if values.is_null(row) {
+                    return Ok(None);
+                }
+                let fields = Fields::named(names.value(row)).unwrap_or_default();
+                let read = match (texts, intervals) {
+                    (Some(texts), _) => {
+                        let text = texts.value(row);
+                        let bad = |fault| ArgumentFault::text(fault, "interval", text);
+                        interval_text::parse_in(text, fields, false).map_err(bad)?
+                    }
+                    (_, Some(intervals)) => intervals.value(row),
+                    _ => return Ok(None),
+                };
+                let within = fields.within(read, u32::try_from(digits.value(row)).ok());
+                within.map(Some).ok_or(ArgumentFault::TimeOutOfRange { what: "interval" })
+            });
+            let read: Result<IntervalMonthDayNanoArray, ArgumentFault> = read.collect();
+            Ok(Arc::new(read?))
+        },
+    )
+}
+
 /// A time, rounded to so many digits behind the point of its seconds.
 pub(super) fn to_precision() -> Arc<ScalarUDF> {
     row_function(
@@ -134,7 +208,7 @@ pub(super) fn to_precision() -> Arc<ScalarUDF> {
 }
 
 /// Rounded by its distance from 2000. Infinite times, which are the smallest and the largest value, stay.
-fn rounded(at: i64, unit: i64) -> Option<i64> {
+pub(super) fn rounded(at: i64, unit: i64) -> Option<i64> {
     if at == i64::MIN || at == i64::MAX {
         return Some(at);
     }
@@ -190,11 +264,11 @@ fn seconds(args: &[ArrayRef], place: usize, row: usize) -> Option<f64> {
 }
 
 /// Days since 1970; years before Christ are negative, and there is no year 0.
-fn day_of([year, month, day]: [i64; 3]) -> Result<i64, ArgumentFault> {
+fn day_of([year, month, day]: [i64; 3], year_max: i64) -> Result<i64, ArgumentFault> {
     let astronomical = if year < 0 { year + 1 } else { year };
     // Years as in PostgreSQL; what follows is computed from them.
     let is_date = year != 0
-        && (-4713..=294_276).contains(&astronomical)
+        && (-4713..=year_max).contains(&astronomical)
         && (1..=12).contains(&month)
         && (1..=days_in_month(astronomical, month)).contains(&day);
     if !is_date {
