@@ -11,6 +11,7 @@ use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
+use datafusion::functions_nested::make_array::make_array_udf;
 use datafusion::logical_expr::planner::{
     ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawFieldAccessExpr, RawWindowExpr,
 };
@@ -19,7 +20,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-use super::functions::{array_has_all, list_item, list_slice};
+use super::functions::{array_has_all, list_item, list_slice, same_dimensions};
 use super::integer_literals::{as_integer, follows_argument, is_whole};
 use super::operand_types::{Does, check_operands, is_unknown, matched};
 use super::typed_literals::{is_text, read_as_list, typed, typed_literal};
@@ -89,6 +90,10 @@ impl ExprPlanner for PostgresOperators {
         let has_decimal = types.iter().any(DataType::is_decimal);
         if has_decimal && types.iter().any(DataType::is_floating) {
             matched("ARRAY", exprs.iter_mut().collect(), schema)?;
+        }
+        if types.iter().any(|own| matches!(own, DataType::List(_))) {
+            let lists = make_array_udf().call(exprs);
+            return Ok(PlannerResult::Planned(same_dimensions().call(vec![lists])));
         }
         Ok(PlannerResult::Original(exprs))
     }

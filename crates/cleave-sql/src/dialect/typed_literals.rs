@@ -5,6 +5,7 @@
 
 use cleave_catalog::error::Error;
 use cleave_catalog::value::ColumnBuilder;
+use cleave_fragment::functions::quotient::NUMERIC;
 use cleave_fragment::functions::{interval_span, longest, round_to_even, shortest};
 use cleave_fragment::walk::WalkPlan;
 use cleave_store::ColumnType;
@@ -20,15 +21,18 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
-use super::functions::{FIRST_OF, list_read, of_engine, text_of, with_digits};
+use super::functions::{
+    FIRST_OF, innermost, list_read, nested_as, numeric_of_text, of_engine, text_of, with_digits,
+};
 use super::operand_types::{
     check_cast, check_compared, check_comparison, check_condition, matched, matched_union,
-    nullif_type,
+    matched_values, nullif_type,
 };
 use super::rewrite::rewrite_expressions;
 
-/// Digits behind the point of a column of quotients, most of which are below one.
-const STORED_SCALE: i8 = 20;
+/// Functions of bytes and of nothing else: a literal in quotes is no text for them.
+const OF_BYTES: [&str; 8] =
+    ["convert_from", "encode", "get_byte", "set_byte", "sha224", "sha256", "sha384", "sha512"];
 
 /// Gives literals in quotes their type.
 #[derive(Debug)]
@@ -48,6 +52,18 @@ fn analyze_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     // Until types are settled, a union has those of its first branch.
     let plan = match plan {
         LogicalPlan::Union(union) => TypeCoercionRewriter::coerce_union(matched_union(union)?)?,
+        LogicalPlan::Unnest(unnest) => {
+            let rows = unnest.input.schema();
+            let is_nested = |place: usize| {
+                rows.fields().get(place).is_some_and(|field| innermost(field.data_type()).1 > 1)
+            };
+            if unnest.list_type_columns.iter().any(|(place, _)| is_nested(*place)) {
+                // One level alone would be taken apart.
+                return Err(Error::unsupported("unnest of an array of several dimensions").into());
+            }
+            LogicalPlan::Unnest(unnest)
+        }
+        LogicalPlan::Values(values) => LogicalPlan::Values(matched_values(values)?),
         LogicalPlan::Join(join) => {
             for (left, right) in &join.on {
                 match join.join_constraint {
@@ -193,6 +209,12 @@ pub(super) fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> 
             }
             Ok(Transformed::yes(Expr::ScalarFunction(function)))
         }
+        Expr::ScalarFunction(mut function) if OF_BYTES.contains(&function.name()) => {
+            if let Some(bytes) = function.args.first_mut() {
+                replace(bytes, &DataType::Binary, schema)?;
+            }
+            Ok(Transformed::yes(Expr::ScalarFunction(function)))
+        }
         Expr::ScalarFunction(function)
             if ["ceil", "floor", "trunc", "round"].contains(&function.name()) =>
         {
@@ -205,18 +227,48 @@ pub(super) fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> 
 /// A cast, whose literal in quotes is read as its type.
 fn converted(cast: Cast, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let to = cast.field.data_type();
+    if let Ok(own) = cast.expr.get_type(schema)
+        && let Some(nested) = nested_as(&own, to)
+    {
+        return converted(Cast::new(cast.expr, nested), schema);
+    }
     if let Some(literal) = cast_literal(&cast.expr, to)? {
         return Ok(Transformed::yes(literal));
+    }
+    if *to == NUMERIC
+        && let Ok(own) = cast.expr.get_type(schema)
+        && let Some(numeric) = numeric_of_exact(&own)
+    {
+        let is_same = numeric == own;
+        return Ok(Transformed::yes(match is_same {
+            true => *cast.expr,
+            false => Expr::Cast(Cast::new(cast.expr, numeric)),
+        }));
     }
     if matches!(to, DataType::List(_)) && cast.expr.get_type(schema).is_ok_and(|own| is_text(&own))
     {
         return Ok(Transformed::yes(read_as_list(*cast.expr, to)?));
+    }
+    if *to == NUMERIC && cast.expr.get_type(schema).is_ok_and(|own| is_text(&own)) {
+        return Ok(Transformed::yes(numeric_of_text().call(vec![*cast.expr])));
     }
     let is_ours = |own: DataType| is_written(&own) || is_bytes(&own);
     if is_text(to) && cast.expr.get_type(schema).is_ok_and(is_ours) {
         return Ok(Transformed::yes(text_of().call(vec![*cast.expr])));
     }
     Ok(rounded(cast, schema))
+}
+
+/// What `numeric` without a precision is for an exact number: it keeps the digits of its type.
+fn numeric_of_exact(own: &DataType) -> Option<DataType> {
+    Some(match own {
+        DataType::Int8 | DataType::Int16 => DataType::Decimal128(5, 0),
+        DataType::Int32 => DataType::Decimal128(10, 0),
+        DataType::Int64 => DataType::Decimal128(19, 0),
+        other if other.is_unsigned_integer() => DataType::Decimal128(20, 0),
+        other if other.is_decimal() => other.clone(),
+        _ => return None,
+    })
 }
 
 /// A text, read as a list of type `own`.
@@ -320,9 +372,22 @@ fn whole(mut function: ScalarFunction, schema: &DFSchema) -> Expr {
     let (precision, scale) = match value.get_type(schema) {
         Ok(DataType::Decimal128(precision, scale @ 0..)) => (precision, scale),
         Ok(DataType::Decimal256(..)) if function.func.name() == "trunc" => {
-            let taken = std::mem::replace(value, lit(ScalarValue::Null));
-            *value = cast(taken, DataType::Decimal128(38, STORED_SCALE));
-            (38, STORED_SCALE)
+            let kept = match digits {
+                [] => Some(0),
+                [Expr::Literal(digits, _)] => match digits.cast_to(&DataType::Int64) {
+                    Ok(ScalarValue::Int64(Some(digits))) => u8::try_from(digits.max(0)).ok(),
+                    _ => None,
+                },
+                _ => None,
+            };
+            // As many digits before the point as there may be.
+            return match kept.filter(|kept| *kept < 37) {
+                Some(kept) => {
+                    let numeric = DataType::Decimal256(39 + kept, kept.cast_signed());
+                    cast(Expr::ScalarFunction(function), numeric)
+                }
+                None => Expr::ScalarFunction(function),
+            };
         }
         Ok(DataType::Decimal256(_, 1..)) if ["ceil", "floor"].contains(&function.func.name()) => {
             return cast(Expr::ScalarFunction(function), DataType::Decimal128(38, 0));
@@ -461,9 +526,9 @@ pub(super) fn typed_literal(literal: &Expr, other: &DataType) -> Result<Option<E
     let Some(text) = quoted(literal) else { return Ok(None) };
     match column_type_of(other) {
         // The literal keeps its digits: 1.234 does not equal 1.23.
+        Some(ColumnType::NUMERIC) => parsed(literal, text, fitting_numeric(text, 0)).map(Some),
         Some(ColumnType::Numeric { scale, .. }) => {
-            let scale = digits_behind_point(text).max(scale);
-            parsed(literal, text, ColumnType::Numeric { precision: 38, scale }).map(Some)
+            parsed(literal, text, fitting_numeric(text, scale)).map(Some)
         }
         Some(column_type) => parsed(literal, text, column_type).map(Some),
         None => Ok(None),
@@ -473,6 +538,9 @@ pub(super) fn typed_literal(literal: &Expr, other: &DataType) -> Result<Option<E
 /// `literal`, if it is one in quotes, cast to `target`.
 fn cast_literal(literal: &Expr, target: &DataType) -> Result<Option<Expr>> {
     match (quoted(literal), column_type_of(target)) {
+        (Some(text), Some(ColumnType::NUMERIC)) => {
+            parsed(literal, text, fitting_numeric(text, 0)).map(Some)
+        }
         (Some(text), Some(column_type)) => parsed(literal, text, column_type).map(Some),
         _ => Ok(None),
     }
@@ -499,13 +567,22 @@ fn parsed(literal: &Expr, text: &str, column_type: ColumnType) -> Result<Expr> {
     Ok(Expr::Literal(value, metadata))
 }
 
-/// Digits behind the point of a number as it is written, 38 at most.
-pub fn digits_behind_point(text: &str) -> i8 {
+/// The numeric with the digits behind the point with which a number is written, and `scale` at least; one without a
+/// precision where these are too many.
+pub fn fitting_numeric(text: &str, scale: i8) -> ColumnType {
     let (mantissa, exponent) = text.trim().split_once(['e', 'E']).unwrap_or((text.trim(), "0"));
-    let digits = mantissa.split_once('.').map_or(0, |(_, digits)| digits.len());
-    let digits = i64::try_from(digits).unwrap_or(i64::MAX);
-    let behind = digits.saturating_sub(exponent.parse::<i64>().unwrap_or_default());
-    i8::try_from(behind.clamp(0, 38)).unwrap_or_default()
+    let exponent = exponent.parse::<i64>().unwrap_or_default();
+    let (whole, behind) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let count = |digits: &str| i64::try_from(digits.len()).unwrap_or(i64::MAX);
+    let whole = count(whole.trim_start_matches(['+', '-', '0']));
+    let before = whole.saturating_add(exponent).max(0);
+    let behind = count(behind).saturating_sub(exponent).max(scale.into());
+    match i8::try_from(behind) {
+        Ok(scale) if before.saturating_add(behind) <= 38 => {
+            ColumnType::Numeric { precision: 38, scale }
+        }
+        _ => ColumnType::NUMERIC,
+    }
 }
 
 /// The SQL type that an expression of type `arrow` has; `None` for text and what is no SQL type.
@@ -520,9 +597,7 @@ pub(crate) fn column_type_of(arrow: &DataType) -> Option<ColumnType> {
             ColumnType::Numeric { precision: *precision, scale: *scale }
         }
         // The type as which it would be stored.
-        DataType::Decimal256(_, scale) => {
-            ColumnType::Numeric { precision: 38, scale: (*scale).min(STORED_SCALE) }
-        }
+        DataType::Decimal256(..) => ColumnType::NUMERIC,
         DataType::Boolean => ColumnType::Boolean,
         DataType::Date32 => ColumnType::Date,
         DataType::Time64(TimeUnit::Microsecond) => ColumnType::Time,

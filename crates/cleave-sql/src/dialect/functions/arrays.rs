@@ -1,12 +1,13 @@
 //! Lists with PostgreSQL's meaning, where DataFusion's functions have another: NULLs among the items, subscripts
 //! outside of a list, and texts that are read as lists.
 //!
-//! 1. [`list_item`], [`list_slice`]: `x[i]`, `x[i:j]`. DataFusion counts negative subscripts from the end.
-//! 2. `array_has_all`, `array_has_any`: `@>`, `<@` and `&&`, which no NULL fulfils.
-//! 3. [`list_order`]: a comparison, in which NULL is the greatest item.
-//! 4. `array_remove` and `array_replace` of all items that are a value, or NULL; `array_dims`.
-//! 5. [`list_read`]: a text as a list, at run time.
-//! 6. [`list_spans`]: intervals as their lengths, by which they compare.
+//! 1. `array_has_all`, `array_has_any`: `@>`, `<@` and `&&`, which no NULL fulfils.
+//! 2. [`list_order`]: a comparison, in which NULL is the greatest item.
+//! 3. `array_remove` and `array_replace` of all items that are a value, or NULL.
+//! 4. [`list_read`]: a text as a list, at run time.
+//! 5. [`list_spans`]: intervals as their lengths, by which they compare.
+//!
+//! Subscripts and lists of several dimensions are in [`dimensions`](super::dimensions).
 //!
 //! Source: PostgreSQL's arrayfuncs.c.
 
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use cleave_catalog::error::Error;
 use cleave_catalog::value::{ColumnBuilder, list};
 use cleave_fragment::functions::{ArgumentFault, row_function, span};
+use cleave_fragment::wanted;
 use cleave_store::ColumnType;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, DynComparator, Int32Array, ListArray, StringArray,
@@ -25,7 +27,7 @@ use datafusion::arrow::buffer::OffsetBuffer;
 use datafusion::arrow::compute::kernels::arity::unary;
 use datafusion::arrow::compute::{SortOptions, cast, concat, take};
 use datafusion::arrow::datatypes::{
-    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, Float32Type, Float64Type, Int64Type,
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, Float32Type, Float64Type,
     IntervalMonthDayNanoType,
 };
 use datafusion::common::utils::take_function_args;
@@ -33,6 +35,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::ScalarUDF;
 
 use super::check_size;
+use super::dimensions::innermost;
 use crate::dialect::operand_types::common;
 use crate::dialect::typed_literals::{column_type_of, is_text};
 
@@ -90,13 +93,6 @@ fn first(given: &[DataType]) -> DataType {
     given.first().cloned().unwrap_or(DataType::Null)
 }
 
-fn first_item(given: &[DataType]) -> DataType {
-    match given.first() {
-        Some(DataType::List(item)) => item.data_type().clone(),
-        _ => DataType::Null,
-    }
-}
-
 /// Both arguments as lists.
 fn as_lists(name: &str, args: &[ArrayRef]) -> Result<(ListArray, ListArray)> {
     let [one, other] = take_function_args(name, args)?;
@@ -108,7 +104,7 @@ fn as_lists(name: &str, args: &[ArrayRef]) -> Result<(ListArray, ListArray)> {
 }
 
 /// The places of the items of a list.
-fn places(lists: &ListArray, row: usize) -> std::ops::Range<usize> {
+pub(super) fn places(lists: &ListArray, row: usize) -> std::ops::Range<usize> {
     let bound = |row: usize| {
         let bound = lists.value_offsets().get(row).copied().unwrap_or_default();
         usize::try_from(bound).unwrap_or(0)
@@ -135,61 +131,8 @@ fn comparator(one: &ArrayRef, other: &ArrayRef) -> Result<DynComparator> {
     Ok(make_comparator(&comparable(one), &comparable(other), OPTIONS)?)
 }
 
-/// `list_item(list, place)`; NULL outside of the list.
-pub(in crate::dialect) fn list_item() -> Arc<ScalarUDF> {
-    let takes = |given: &[DataType]| match given {
-        [list @ DataType::List(_), place]
-            if place.is_numeric() || is_text(place) || place.is_null() =>
-        {
-            Some(vec![list.clone(), DataType::Int64])
-        }
-        _ => None,
-    };
-    row_function("list_item", takes, first_item, |args| {
-        let [lists, wanted] = take_function_args("list_item", args)?;
-        let (lists, wanted) = (lists.as_list::<i32>(), wanted.as_primitive::<Int64Type>());
-        let place = |row: usize| {
-            if lists.is_null(row) || wanted.is_null(row) {
-                return None;
-            }
-            let before = usize::try_from(wanted.value(row).checked_sub(1)?).ok()?;
-            let place = places(lists, row).nth(before)?;
-            u64::try_from(place).ok()
-        };
-        let found: UInt64Array = (0..lists.len()).map(place).collect();
-        Ok(take(lists.values(), &found, None)?)
-    })
-}
-
-/// `list_slice(list, from, to)`, both inclusive: what the list has of it.
-pub(in crate::dialect) fn list_slice() -> Arc<ScalarUDF> {
-    let takes = |given: &[DataType]| match given {
-        [list @ DataType::List(_), from, to]
-            if [from, to].iter().all(|own| own.is_numeric() || is_text(own) || own.is_null()) =>
-        {
-            Some(vec![list.clone(), DataType::Int64, DataType::Int64])
-        }
-        _ => None,
-    };
-    row_function("list_slice", takes, first, |args| {
-        let [lists, from, to] = take_function_args("list_slice", args)?;
-        let lists = lists.as_list::<i32>();
-        let (from, to) = (from.as_primitive::<Int64Type>(), to.as_primitive::<Int64Type>());
-        let kept = (0..lists.len()).map(|row| {
-            if lists.is_null(row) || from.is_null(row) || to.is_null(row) {
-                return Ok(None);
-            }
-            let own = places(lists, row);
-            let before = usize::try_from(from.value(row).saturating_sub(1)).unwrap_or(0);
-            let end = usize::try_from(to.value(row)).unwrap_or(0).min(own.len());
-            Ok(Some(own.skip(before).take(end.saturating_sub(before)).collect::<Vec<_>>()))
-        });
-        rebuilt(lists.data_type(), lists.values(), kept)
-    })
-}
-
 /// Lists of the items of `values` at these places.
-fn rebuilt(
+pub(super) fn rebuilt(
     own: &DataType,
     values: &ArrayRef,
     rows: impl Iterator<Item = Result<Option<Vec<usize>>>>,
@@ -218,7 +161,8 @@ pub(in crate::dialect) fn array_has_all() -> Arc<ScalarUDF> {
         |_| DataType::Boolean,
         |args| {
             has("array_has_all", args, |own, others, is_equal| {
-                others.into_iter().all(|other| own.clone().any(|item| is_equal(item, other)))
+                let has = |other| try_any(own.clone(), |item| is_equal(item, other));
+                Ok(!try_any(others, |other| Ok(!has(other)?))?)
             })
         },
     )
@@ -232,7 +176,7 @@ pub(super) fn array_has_any() -> Arc<ScalarUDF> {
         |_| DataType::Boolean,
         |args| {
             has("array_has_any", args, |own, others, is_equal| {
-                others.into_iter().any(|other| own.clone().any(|item| is_equal(item, other)))
+                try_any(others, |other| try_any(own.clone(), |item| is_equal(item, other)))
             })
         },
     )
@@ -244,19 +188,35 @@ type Places = std::ops::Range<usize>;
 fn has(
     name: &str,
     args: &[ArrayRef],
-    holds: impl Fn(Places, Places, &dyn Fn(usize, usize) -> bool) -> bool,
+    holds: impl Fn(Places, Places, &dyn Fn(usize, usize) -> Result<bool>) -> Result<bool>,
 ) -> Result<ArrayRef> {
     let (lists, others) = as_lists(name, args)?;
-    let (own, wanted) = (lists.values(), others.values());
-    let order = comparator(own, wanted)?;
+    let (own, others_items) = (lists.values(), others.values());
+    let order = comparator(own, others_items)?;
     let is_equal = |item: usize, other: usize| {
-        own.is_valid(item) && wanted.is_valid(other) && order(item, other) == Ordering::Equal
+        // Lists may be long, and each item is compared with each other one.
+        wanted::check()?;
+        let is_known = own.is_valid(item) && others_items.is_valid(other);
+        Ok(is_known && order(item, other) == Ordering::Equal)
     };
     let found = (0..lists.len()).map(|row| {
         let is_known = lists.is_valid(row) && others.is_valid(row);
-        is_known.then(|| holds(places(&lists, row), places(&others, row), &is_equal))
+        is_known.then(|| holds(places(&lists, row), places(&others, row), &is_equal)).transpose()
     });
-    Ok(Arc::new(found.collect::<BooleanArray>()))
+    Ok(Arc::new(found.collect::<Result<BooleanArray>>()?))
+}
+
+/// Whether `is` holds for any of `places`.
+fn try_any(
+    places: impl IntoIterator<Item = usize>,
+    is: impl Fn(usize) -> Result<bool>,
+) -> Result<bool> {
+    for place in places {
+        if is(place)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// `list_order(one, other)`: negative, 0 or positive.
@@ -288,6 +248,7 @@ pub(super) fn array_remove() -> Arc<ScalarUDF> {
     let takes = |given: &[DataType]| (given.len() == 2).then(|| list_and_items(given)).flatten();
     row_function("array_remove", takes, first, |args| {
         let [lists, removed] = take_function_args("array_remove", args)?;
+        of_one_dimension(lists, "removing elements from multidimensional arrays is not supported")?;
         let lists = lists.as_list::<i32>();
         let order = comparator(lists.values(), removed)?;
         let kept = (0..lists.len()).map(|row| {
@@ -298,11 +259,20 @@ pub(super) fn array_remove() -> Arc<ScalarUDF> {
     })
 }
 
+/// Refuses lists of several dimensions.
+fn of_one_dimension(lists: &ArrayRef, reason: &str) -> Result<(), ArgumentFault> {
+    match innermost(lists.data_type()).1 {
+        2.. => Err(ArgumentFault::Unsupported { reason: reason.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
 /// `array_replace(list, from, to)`.
 pub(super) fn array_replace() -> Arc<ScalarUDF> {
     let takes = |given: &[DataType]| (given.len() == 3).then(|| list_and_items(given)).flatten();
     row_function("array_replace", takes, first, |args| {
         let [lists, from, to] = take_function_args("array_replace", args)?;
+        of_one_dimension(lists, "replacing elements of multidimensional arrays is not supported")?;
         let lists = lists.as_list::<i32>();
         let order = comparator(lists.values(), from)?;
         let values = concat(&[lists.values().as_ref(), to.as_ref()])?;
@@ -316,34 +286,6 @@ pub(super) fn array_replace() -> Arc<ScalarUDF> {
         });
         rebuilt(lists.data_type(), &values, replaced)
     })
-}
-
-/// `array_dims(list)`: `[1:2][1:3]`; NULL for an empty list.
-pub(super) fn array_dims() -> Arc<ScalarUDF> {
-    let takes = |given: &[DataType]| match given {
-        [DataType::List(_)] => Some(given.to_vec()),
-        _ => None,
-    };
-    row_function(
-        "array_dims",
-        takes,
-        |_| DataType::Utf8,
-        |args| {
-            let [lists] = take_function_args("array_dims", args)?;
-            let lists = lists.as_list::<i32>();
-            let shown = (0..lists.len()).map(|row| {
-                let mut text = String::new();
-                let mut list = lists.is_valid(row).then(|| lists.value(row));
-                while let Some(items) = list.filter(|items| !items.is_empty()) {
-                    text.push_str(&format!("[1:{}]", items.len()));
-                    let inner = items.as_list_opt::<i32>();
-                    list = inner.filter(|inner| inner.is_valid(0)).map(|inner| inner.value(0));
-                }
-                (!text.is_empty()).then_some(text)
-            });
-            Ok(Arc::new(shown.collect::<StringArray>()))
-        },
-    )
 }
 
 /// `list_read(text, NULL::type)`: the text as a list of the type.
@@ -429,4 +371,49 @@ pub(in crate::dialect) fn list_spans() -> Arc<ScalarUDF> {
         let (offsets, nulls) = (lists.offsets().clone(), lists.nulls().cloned());
         Ok(Arc::new(ListArray::try_new(item, offsets, spans, nulls)?))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll, Waker};
+
+    use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
+
+    use super::*;
+
+    /// Whether a comparison of two lists of so many items looks at whether its result is wanted.
+    fn looks(function: Arc<ScalarUDF>, count: i32) -> bool {
+        let list = |numbers: std::ops::Range<i32>| {
+            let rows = [Some(numbers.map(Some))];
+            let list: ListArray =
+                ListArray::from_iter_primitive::<datafusion::arrow::datatypes::Int32Type, _, _>(
+                    rows,
+                );
+            ColumnarValue::Array(Arc::new(list))
+        };
+        let args = vec![list(0..count), list(count..2 * count)];
+        let fields = args.iter().map(|arg| Arc::new(Field::new("a", arg.data_type(), true)));
+        let call = ScalarFunctionArgs {
+            arg_fields: fields.collect(),
+            args,
+            number_rows: 1,
+            return_field: Arc::new(Field::new("r", DataType::Boolean, true)),
+            config_options: Arc::default(),
+        };
+        let left = AtomicUsize::new(2);
+        let is_over = move || left.fetch_sub(1, Ordering::Relaxed) == 1;
+        let calling = wanted::until(is_over, async { function.invoke_with_args(call).is_err() });
+        let mut context = Context::from_waker(Waker::noop());
+        pin!(calling).poll(&mut context) == Poll::Ready(true)
+    }
+
+    #[test]
+    fn long_lists_are_not_compared_for_nobody() {
+        assert!(looks(array_has_any(), 100));
+        assert!(!looks(array_has_any(), 2));
+        assert!(looks(array_has_all(), 1000));
+    }
 }
