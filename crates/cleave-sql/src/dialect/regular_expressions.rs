@@ -114,7 +114,15 @@ fn lower_pattern(pattern: &mut Expr, by_lines: bool) {
 
 /// `pattern` as the library reads it.
 pub(super) fn translated(pattern: &str, by_lines: bool) -> String {
-    let (options, pattern) = options_of(pattern);
+    // A director of what follows: a text without special characters, or what a pattern is anyway.
+    if let Some(text) = pattern.strip_prefix("***=") {
+        return regex::escape(text);
+    }
+    let (options, pattern) = options_of(pattern.strip_prefix("***:").unwrap_or(pattern));
+    if options.contains('q') {
+        let text = regex::escape(pattern);
+        return if options.contains('i') { format!("(?i){text}") } else { text };
+    }
     // The last of them holds, also against those of the function.
     let last_of = |letters: &[char]| options.chars().rev().find(|letter| letters.contains(letter));
     let by_lines = last_of(&['n', 'm', 's']).map_or(by_lines, |letter| letter != 's');
@@ -141,6 +149,8 @@ pub(super) fn translated(pattern: &str, by_lines: bool) -> String {
                 escaped => out.extend(['\\'].into_iter().chain(escaped)),
             },
             '[' => bracket(&mut letters, by_lines, &mut out),
+            // Bounds begin with a digit: of `a{,2}` it is a brace.
+            '{' if !letters.peek().is_some_and(char::is_ascii_digit) => out.push_str(r"\{"),
             letter => {
                 has_points |= letter == '.';
                 out.push(letter);
@@ -170,7 +180,7 @@ pub(super) fn translated(pattern: &str, by_lines: bool) -> String {
 fn options_of(pattern: &str) -> (&str, &str) {
     let all = pattern.strip_prefix("(?").and_then(|rest| rest.split_once(')'));
     match all {
-        Some((options, rest)) if options.chars().all(|one| "cimnstx".contains(one)) => {
+        Some((options, rest)) if options.chars().all(|one| "ceimnqstx".contains(one)) => {
             (options, rest)
         }
         _ => ("", pattern),
@@ -279,6 +289,10 @@ mod tests {
             (r"\d[\d\w]", r"[0-9][0-9\w]"),
             ("(?n)^[^a].", r"(?m)^[^\na]."),
             ("(?i)a.", "(?is)a."),
+            ("***=a.(b", r"a\.\(b"),
+            ("***:(?i)a.", "(?is)a."),
+            ("(?q)a.", r"a\."),
+            ("a{,2}{b}c{1,}", r"a\{,2}\{b}c{1,}"),
             ("[[:digit:]", "[[:digit:]"),
             ("[", "["),
             ("\\", "\\"),

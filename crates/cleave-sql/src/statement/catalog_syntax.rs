@@ -376,7 +376,12 @@ fn cast(name: &str, expression: Expr) -> Expr {
             let number = number_of(&expression);
             return number.unwrap_or_else(|| to(DataType::BigInt(None), expression));
         }
-        // One character.
+        // One character, or the byte of three octal digits behind a backslash.
+        "char" if octal_of(&expression).is_some_and(|byte| byte < 0x80) => {
+            let letter = octal_of(&expression).map(char::from).filter(|letter| *letter != '\0');
+            let text = letter.map(String::from).unwrap_or_default();
+            return to(DataType::Text, Expr::value(Value::SingleQuotedString(text)));
+        }
         "char" => {
             let places = [one(), one()];
             return call("substr", [named(expression)].into_iter().chain(places).collect());
@@ -396,6 +401,14 @@ fn cast(name: &str, expression: Expr) -> Expr {
         _ => DataType::Text,
     };
     to(data_type, expression)
+}
+
+/// The byte that a literal such as `'\101'` writes.
+fn octal_of(expression: &Expr) -> Option<u8> {
+    let Expr::Value(value) = expression else { return None };
+    let Value::SingleQuotedString(text) = &value.value else { return None };
+    let digits = text.strip_prefix('\\').filter(|digits| digits.len() == 3)?;
+    u8::from_str_radix(digits, 8).ok()
 }
 
 /// Whether an expression is a name, rather than a number.

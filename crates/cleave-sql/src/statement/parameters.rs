@@ -26,7 +26,7 @@ use datafusion::sql::sqlparser::ast::{self, DataType, Expr, TimezoneInfo, Visito
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use crate::dialect::digits_behind_point;
+use crate::dialect::fitting_numeric;
 use crate::statement::files::parameters_of;
 use crate::statement::locked_parts::GivenRows;
 use crate::statement::parse::{Cursor, tokenize};
@@ -37,6 +37,7 @@ mod of_files;
 
 use crate::visiting::{visit, visit_mut};
 use any_list::AnyList;
+pub(in crate::statement) use any_list::item_type;
 pub use any_list::{any_of, list_places};
 
 /// Most parameters of a statement, as in PostgreSQL's protocol.
@@ -126,7 +127,7 @@ impl Parameter {
     /// The type, with as many digits as the value has.
     fn fitting_type(&self) -> ColumnType {
         match (self.column_type, &self.text) {
-            (ColumnType::NUMERIC, Some(text)) => numeric_of(text),
+            (ColumnType::NUMERIC, Some(text)) => fitting_numeric(text, 0),
             (other, _) => other,
         }
     }
@@ -180,7 +181,7 @@ fn canonical(column_type: ColumnType, text: &str) -> Result<String, ValueError> 
         return Ok(text.to_owned());
     }
     let read_as = match column_type {
-        ColumnType::Numeric { .. } => numeric_of(text),
+        ColumnType::Numeric { .. } => fitting_numeric(text, 0),
         other => other,
     };
     let mut builder = ColumnBuilder::new(&read_as, 1);
@@ -203,11 +204,6 @@ fn is_canonical_whole(column_type: ColumnType, text: &str) -> bool {
         }
 }
 
-/// The numeric with the digits behind the point that `text` has.
-fn numeric_of(text: &str) -> ColumnType {
-    ColumnType::Numeric { precision: 38, scale: digits_behind_point(text) }
-}
-
 fn syntax_of(column_type: ColumnType) -> DataType {
     match column_type {
         ColumnType::SmallInt => DataType::SmallInt(None),
@@ -215,6 +211,7 @@ fn syntax_of(column_type: ColumnType) -> DataType {
         ColumnType::BigInt => DataType::BigInt(None),
         ColumnType::Real => DataType::Real,
         ColumnType::Double => DataType::DoublePrecision,
+        ColumnType::NUMERIC => DataType::Numeric(ast::ExactNumberInfo::None),
         ColumnType::Numeric { precision, scale } => DataType::Numeric(
             ast::ExactNumberInfo::PrecisionAndScale(u64::from(precision), i64::from(scale)),
         ),
@@ -490,7 +487,7 @@ pub fn written_types(query: &ast::Query, types: &mut [Option<ColumnType>]) -> Re
             let Expr::Cast { expr, data_type, .. } = expression else {
                 return ControlFlow::Continue(());
             };
-            let data_type = any_list::item_type(data_type).unwrap_or(data_type);
+            let data_type = item_type(data_type).unwrap_or(data_type);
             flow(self.note(expr, || crate::statement::ddl::column_type(data_type)))
         }
     }

@@ -5,7 +5,7 @@
 use cleave_catalog::catalog::rights::{FIRST, Object, Privilege};
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use cleave_catalog::identifiers::unqualified;
-use cleave_sql::statement::catalog_tables::numbers::oid_of;
+use cleave_sql::statement::catalog_tables::numbers::{name_of_catalog, oid_of};
 use datafusion::common::ScalarValue;
 
 use super::roles::Owned;
@@ -109,20 +109,36 @@ fn one(
     let Some(what) = arguments.first() else { return Ok(None) };
     let object = match about {
         About::Schema => match is_public(what) {
+            false if is_no_schema(what)? => return Ok(None),
             // Everyone may read the tables that every database has.
             false => return Ok(Some(privilege == Privilege::Usage || rights.is_superuser(role))),
             true => Object::Schema,
         },
-        About::Database => Object::Database,
+        About::Database => match what {
+            Argument::Number(oid) if *oid != number::DATABASE => return Ok(None),
+            _ => Object::Database,
+        },
         _ => {
             let Some(known) = find(view, what)? else {
+                if let Argument::Number(number) = what
+                    && name_of_catalog(*number).is_none()
+                {
+                    return Ok(None);
+                }
                 // A table of PostgreSQL's own.
                 return Ok(Some(privilege == Privilege::Select || rights.is_superuser(role)));
             };
             if about == About::Column {
-                let Some(column) = arguments.get(1).and_then(|column| column_of(&known, column))
-                else {
-                    return Ok(None);
+                let Some(asked) = arguments.get(1) else { return Ok(None) };
+                let Some(column) = column_of(&known, asked) else {
+                    return match asked {
+                        Argument::Number(_) => Ok(None),
+                        Argument::Text(name) => {
+                            let columns = known.schema.iter().flat_map(|schema| &schema.columns);
+                            let names = columns.map(|column| column.name.as_str());
+                            Err(Error::unknown_column(known.name, name, names))
+                        }
+                    };
                 };
                 let may = match with_option {
                     true => rights.options(role, known.object, column).has(privilege),
@@ -140,6 +156,22 @@ fn one(
         true => rights.options(role, object, 0).has(privilege),
         false => rights.may(role, object, privilege),
     }))
+}
+
+/// Whether there is no schema of this number. A name of none is an error.
+fn is_no_schema(schema: &Argument) -> Result<bool> {
+    let known = [
+        ("pg_catalog", number::PG_CATALOG),
+        ("information_schema", number::INFORMATION_SCHEMA),
+        ("cleave", number::CLEAVE),
+    ];
+    match schema {
+        Argument::Number(oid) => Ok(!known.iter().any(|(_, number)| number == oid)),
+        Argument::Text(name) => match unqualified(name) {
+            Some(own) if known.iter().any(|(known, _)| *known == own) => Ok(false),
+            _ => Err(Error::unknown(NameKind::Schema, name, known.map(|(name, _)| name))),
+        },
+    }
 }
 
 fn is_public(schema: &Argument) -> bool {

@@ -71,7 +71,7 @@ impl<'a> AnyList<'a> {
 }
 
 /// The type of the items of a type of lists.
-pub(super) fn item_type(data_type: &DataType) -> Option<&DataType> {
+pub(in crate::statement) fn item_type(data_type: &DataType) -> Option<&DataType> {
     match data_type {
         DataType::Array(
             ast::ArrayElemTypeDef::AngleBracket(item)

@@ -13,6 +13,7 @@ use super::{Cursor, Reader, Statement};
 use crate::statement::catalog_syntax::type_of_catalog;
 use crate::statement::ddl::column_type;
 use crate::statement::names::{fold, position_of};
+use crate::statement::parameters::item_type;
 
 /// PREPARE name (types) AS statement.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,6 +128,11 @@ impl Reader<'_> {
         }
         let position = position_of(self.parser.peek_token().span.start);
         let data_type = self.parser.parse_data_type().map_err(|error| self.syntax(error))?;
+        // A parameter that is a list is known by what it is compared with or cast to.
+        if let Some(item) = item_type(&data_type) {
+            column_type(item).map_err(|error| error.at(position))?;
+            return Ok(None);
+        }
         let of_catalog = || type_of_catalog(&data_type);
         column_type(&data_type)
             .or_else(|error| of_catalog().ok_or(error))

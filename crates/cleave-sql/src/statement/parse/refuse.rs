@@ -20,7 +20,7 @@ use datafusion::sql::sqlparser::ast::{self, Spanned, Visitor};
 use super::first_words;
 use super::recursive::refuse_recursion;
 use crate::dialect::query_names::{column_parts, item_name};
-use crate::dialect::{AGGREGATES, similar_pattern};
+use crate::dialect::{AGGREGATES, is_byte_order, similar_pattern};
 use crate::statement::names::{fold, name_and_alias, position_of};
 use crate::visiting::visit;
 
@@ -162,6 +162,9 @@ impl Visitor for Refuse {
                 refuse("SIMILAR TO a pattern that is no literal", expression)
             }
             ast::Expr::BinaryOp { .. } => refuse_long_chain(expression),
+            ast::Expr::Collate { collation, .. } if !is_byte_order(collation) => {
+                refuse(format!("COLLATE {collation}"), expression)
+            }
             _ => ControlFlow::Continue(()),
         }
     }
