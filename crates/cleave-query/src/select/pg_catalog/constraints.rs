@@ -82,7 +82,20 @@ impl Constraint<'_> {
 
     /// Whether it is one of the table `id`.
     pub(super) fn is_of(&self, id: u32) -> bool {
-        self.table.schema.table_id == id
+        self.table_id() == id
+    }
+
+    /// The id of its table.
+    pub(super) fn table_id(&self) -> u32 {
+        self.table.schema.table_id
+    }
+
+    /// The id of the table that it needs columns of: of a foreign key that to which it refers.
+    pub(super) fn used_table_id(&self) -> u32 {
+        match self.kind {
+            Kind::Check(_) => self.table_id(),
+            Kind::ForeignKey(_, target) => target.schema.table_id,
+        }
     }
 
     /// Whether it is a foreign key.
@@ -258,13 +271,20 @@ impl Constraint<'_> {
             .collect()
     }
 
-    /// Its rows of `key_column_usage`.
-    pub(super) fn key_columns(&self, catalog: &str) -> Vec<Row> {
+    /// Its rows of `key_column_usage`, of the columns that the asker may see.
+    pub(super) fn key_columns(
+        &self,
+        catalog: &str,
+        is_seen: impl Fn(u32, u32) -> bool,
+    ) -> Vec<Row> {
         let Kind::ForeignKey(key, target) = self.kind else { return Vec::new() };
         let index = target.indexes.iter().find(|index| index.id == key.index);
         let mut rows = Vec::new();
         for ((own, other), place) in key.columns.iter().zip(&key.target_columns).zip(1_i64..) {
             let Some(column) = self.table.schema.column_by_id(*own) else { continue };
+            if !is_seen(self.table_id(), column.id) {
+                continue;
+            }
             let within = index
                 .and_then(|index| index.columns.iter().position(|known| known.column == *other));
             let within = within.and_then(|place| i64::try_from(place + 1).ok());

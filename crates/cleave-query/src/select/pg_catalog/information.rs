@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cleave_catalog::catalog::rights::Privilege;
 use cleave_sql::statement::catalog_tables::Row;
 use cleave_sql::statement::defaults::shown_default;
 use cleave_store::{Column, ColumnType, TableSchema};
@@ -10,9 +11,28 @@ use super::roles;
 use super::sequences::{identity as identity_of, identity_letter, information};
 use super::view::{Index, TYPES, View, column_number, table_oid, type_of, type_text};
 
-/// The rows of a table; none of one that is always empty.
+/// Privileges on a column, of which one is enough to see it.
+const OF_COLUMNS: [Privilege; 4] =
+    [Privilege::Select, Privilege::Insert, Privilege::Update, Privilege::References];
+/// The same of a table, of which one on a column is enough, too.
+const OF_TABLES: [Privilege; 7] = [
+    Privilege::Select,
+    Privilege::Insert,
+    Privilege::Update,
+    Privilege::Delete,
+    Privilege::Truncate,
+    Privilege::References,
+    Privilege::Trigger,
+];
+/// The same of a sequence.
+const OF_SEQUENCES: [Privilege; 3] = [Privilege::Select, Privilege::Update, Privilege::Usage];
+
+/// The rows of a table that the asker may see; none of one that is always empty.
 pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
     let catalog = view.client.database.as_str();
+    let is_seen = |id: u32| OF_TABLES.iter().any(|one| view.may(id, *one));
+    // To be allowed to read a table is not enough for its constraints.
+    let is_changed = |id: u32| OF_TABLES.iter().skip(1).any(|one| view.may(id, *one));
     match table {
         "columns" => {
             let columns = view.base_tables().flat_map(|table| {
@@ -23,23 +43,29 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
                 let schema = &known.schema;
                 schema.columns.iter().map(move |column| column_row(view, schema, column))
             });
-            columns.chain(of_views).collect()
+            columns.chain(of_views).flatten().collect()
         }
         "applicable_roles" => roles::applicable(view),
         "enabled_roles" => roles::enabled(view),
         "role_table_grants" => roles::table_privileges(view, false),
         "table_privileges" => roles::table_privileges(view, true),
-        "check_constraints" => view.rules().filter_map(|rule| rule.check(catalog)).collect(),
+        "check_constraints" => {
+            let own = view.rules().filter(|rule| view.owns(rule.table_id()));
+            own.filter_map(|rule| rule.check(catalog)).collect()
+        }
         "constraint_column_usage" => {
-            let rules = view.rules().flat_map(|rule| rule.columns(catalog));
-            keys(view, catalog).chain(rules).collect()
+            let rules = view.rules().filter(|rule| view.owns(rule.used_table_id()));
+            let rules = rules.flat_map(|rule| rule.columns(catalog));
+            keys(view, catalog, |id, _| view.owns(id)).chain(rules).collect()
         }
         "key_column_usage" => {
-            let rules = view.rules().flat_map(|rule| rule.key_columns(catalog));
-            keys(view, catalog).chain(rules).collect()
+            let is_seen = |id, column| view.may_with_column(id, column, &OF_COLUMNS);
+            let rules = view.rules().flat_map(|rule| rule.key_columns(catalog, is_seen));
+            keys(view, catalog, is_seen).chain(rules).collect()
         }
         "referential_constraints" => {
-            view.rules().filter_map(|rule| rule.reference(catalog)).collect()
+            let rules = view.rules().filter(|rule| is_changed(rule.table_id()));
+            rules.filter_map(|rule| rule.reference(catalog)).collect()
         }
         "information_schema_catalog_name" => vec![vec![("catalog_name", catalog.into())]],
         "schemata" => ["cleave", "information_schema", "pg_catalog", "public"]
@@ -55,18 +81,23 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
         "sequences" => {
             let own = view
                 .sequences()
-                .filter(|sequence| !sequence.owner.is_some_and(|owner| owner.is_identity));
+                .filter(|sequence| !sequence.owner.is_some_and(|owner| owner.is_identity))
+                .filter(|sequence| OF_SEQUENCES.iter().any(|one| view.may(sequence.id, *one)));
             own.map(|sequence| information(catalog, sequence)).collect()
         }
         "table_constraints" => {
             let constraints = view.indexes().filter(|index| index.definition.constraint);
+            let constraints =
+                constraints.filter(|index| is_changed(index.table.schema.table_id));
             let keys = constraints.map(|index| table_constraint(catalog, &index));
-            keys.chain(view.rules().map(|rule| rule.of_table(catalog))).collect()
+            let rules = view.rules().filter(|rule| is_changed(rule.table_id()));
+            keys.chain(rules.map(|rule| rule.of_table(catalog))).collect()
         }
         "tables" => {
-            let tables = view.base_tables();
+            let tables = view.base_tables().filter(|table| is_seen(table.schema.table_id));
             let tables = tables.map(|table| (&table.schema, "BASE TABLE", "YES"));
-            let views = view.views().map(|view| (&view.schema, "VIEW", "NO"));
+            let views = view.views().filter(|known| is_seen(known.schema.table_id));
+            let views = views.map(|view| (&view.schema, "VIEW", "NO"));
             let row = |(schema, kind, is_insertable): (&Arc<TableSchema>, &str, &str)| {
                 vec![
                     ("table_catalog", catalog.into()),
@@ -81,12 +112,15 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
         }
         "views" => view
             .views()
-            .map(|view| {
+            .filter(|known| is_seen(known.schema.table_id))
+            .map(|known| {
+                let is_own = view.owns(known.schema.table_id);
+                let definition = Some(known.query.as_str()).filter(|_| is_own);
                 vec![
                     ("table_catalog", catalog.into()),
                     ("table_schema", "public".into()),
-                    ("table_name", view.schema.name.as_str().into()),
-                    ("view_definition", view.query.as_str().into()),
+                    ("table_name", known.schema.name.as_str().into()),
+                    ("view_definition", definition.into()),
                     ("check_option", "NONE".into()),
                     ("is_updatable", "NO".into()),
                     ("is_insertable_into", "NO".into()),
@@ -100,7 +134,11 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
     }
 }
 
-fn column_row(view: &View, schema: &TableSchema, column: &Column) -> Row {
+/// The row of a column that the asker may use.
+fn column_row(view: &View, schema: &TableSchema, column: &Column) -> Option<Row> {
+    if !view.may_with_column(schema.table_id, column.id, &OF_COLUMNS) {
+        return None;
+    }
     let catalog = view.client.database.as_str();
     let identity = match identity_letter(view, schema, column) {
         "a" => Some("ALWAYS"),
@@ -172,13 +210,17 @@ fn column_row(view: &View, schema: &TableSchema, column: &Column) -> Row {
         row.retain(|(column, _)| *column != "identity_cycle");
         row.extend(identity_of(sequence));
     }
-    row
+    Some(row)
 }
 
-/// The columns of all keys.
-fn keys<'a>(view: &'a View, catalog: &'a str) -> impl Iterator<Item = Row> + 'a {
+/// The columns of all keys, of which the asker may see those that `is_seen` tells, by table and column.
+fn keys<'a>(
+    view: &'a View,
+    catalog: &'a str,
+    is_seen: impl Fn(u32, u32) -> bool + 'a,
+) -> impl Iterator<Item = Row> + 'a {
     let constraints = view.indexes().filter(|index| index.definition.constraint);
-    constraints.flat_map(move |index| key_columns(catalog, &index))
+    constraints.flat_map(move |index| key_columns(catalog, &index, &is_seen))
 }
 
 /// A constraint's name, and its table's.
@@ -193,9 +235,14 @@ fn names_of(catalog: &str, index: &Index<'_>) -> Row {
     ]
 }
 
-fn key_columns(catalog: &str, index: &Index<'_>) -> Vec<Row> {
+fn key_columns(
+    catalog: &str,
+    index: &Index<'_>,
+    is_seen: &impl Fn(u32, u32) -> bool,
+) -> Vec<Row> {
     let columns = index.columns().zip(1..);
     columns
+        .filter(|(column, _)| is_seen(index.table.schema.table_id, column.id))
         .map(|(column, place): (_, i64)| {
             let mut row = names_of(catalog, index);
             row.push(("column_name", column.name.as_str().into()));

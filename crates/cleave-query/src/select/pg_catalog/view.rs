@@ -79,13 +79,30 @@ impl View {
 
     /// Whether the asker may do `privilege` with some of the table or sequence `id`.
     pub(in super::super) fn may(&self, id: u32, privilege: Privilege) -> bool {
+        self.is_allowed(id, |rights, role| rights.may_some(role, Object::Relation(id), privilege))
+    }
+
+    /// Whether the asker may do any of `privileges` with a column of the table `id`.
+    pub(super) fn may_with_column(&self, id: u32, column: u32, privileges: &[Privilege]) -> bool {
+        let object = Object::Relation(id);
+        self.is_allowed(id, |rights, role| {
+            privileges.iter().any(|one| rights.may_column(role, object, *one, column))
+        })
+    }
+
+    /// Whether the asker has the rights of the owner of the table, view or sequence `id`.
+    pub(super) fn owns(&self, id: u32) -> bool {
+        self.is_allowed(id, |rights, role| rights.owns(role, Object::Relation(id)))
+    }
+
+    /// Whether the asker is a superuser, has the object `id` alone, or is `allowed` to see it.
+    fn is_allowed(&self, id: u32, allowed: impl Fn(&Rights, u32) -> bool) -> bool {
         let Some(role) = self.client.acting.role else { return true };
         let rights = &self.newest.rights;
         // Uncommitted objects belong to the session.
         let is_own = || !self.newest.has_relation(id) && !self.committed().has_relation(id);
         rights.is_superuser(role)
-            || self.newest.has_relation(id)
-                && rights.may_some(role, Object::Relation(id), privilege)
+            || self.newest.has_relation(id) && allowed(rights, role)
             || is_own()
     }
 
@@ -332,6 +349,7 @@ pub(in super::super) fn type_of(column_type: ColumnType) -> (i64, i64) {
         ColumnType::Timestamp => (1114, -1),
         ColumnType::TimestampTz => (1184, -1),
         ColumnType::Interval => (1186, -1),
+        ColumnType::NUMERIC => (1700, -1),
         ColumnType::Numeric { precision, scale } => {
             (1700, ((i64::from(precision) << 16) | (i64::from(scale) & 0x7ff)) + 4)
         }
