@@ -15,7 +15,8 @@ pub struct SequenceValues {
 #[derive(Debug, Default)]
 struct Taken {
     by_id: BTreeMap<u32, i64>,
-    last: Option<i64>,
+    /// The sequence of which a number was taken last.
+    last: Option<u32>,
 }
 
 impl SequenceValues {
@@ -24,7 +25,7 @@ impl SequenceValues {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.by_id.insert(sequence, value);
         if is_taken {
-            taken.last = Some(value);
+            taken.last = Some(sequence);
         }
     }
 
@@ -33,6 +34,9 @@ impl SequenceValues {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = taken.by_id.get(&from).copied() {
             taken.by_id.insert(to, value);
+        }
+        if taken.last == Some(from) {
+            taken.last = Some(to);
         }
     }
 
@@ -54,15 +58,15 @@ impl SequenceValues {
         })
     }
 
-    /// `lastval`.
+    /// `lastval`, with the sequence that it is of: its value may have been set since a number was taken.
     ///
     /// # Errors
     /// As [`Self::current`].
-    pub fn last(&self) -> Result<i64> {
+    pub fn last(&self) -> Result<(u32, i64)> {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let message = || "lastval is not yet defined in this session".to_owned();
-        taken.last.ok_or_else(|| Error::Invalid {
-            message: message(),
+        let last = taken.last.and_then(|last| Some((last, *taken.by_id.get(&last)?)));
+        last.ok_or_else(|| Error::Invalid {
+            message: "lastval is not yet defined in this session".to_owned(),
             fault: Fault::State,
             position: None,
         })

@@ -11,9 +11,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use cleave_catalog::catalog::rights::{FIRST, Object, Privilege};
 use cleave_catalog::catalog::sequence::Sequence;
 use cleave_catalog::catalog::sequence::named;
-use cleave_catalog::error::Error;
+use cleave_catalog::error::{Error, Fault, RoleFault};
 use cleave_sql::statement::catalog_tables::numbers::sequence_of_number;
 use datafusion::arrow::array::{ArrayRef, Int64Array};
 use datafusion::arrow::datatypes::DataType;
@@ -127,7 +128,7 @@ impl ScalarUDFImpl for SequenceFunction {
             let numbers = match self.sequence(name)? {
                 None => vec![None; number_rows],
                 Some(sequence) => {
-                    self.check_may_change()?;
+                    self.check_may_change(sequence)?;
                     let numbers = database.sequences().take(database, sequence, number_rows)?;
                     if let Some(last) = numbers.last() {
                         values.note(sequence.id, *last, true);
@@ -165,7 +166,13 @@ impl SequenceFunction {
         let values = &self.function.context.settings().client.sequences;
         let strange = || Error::unsupported(format!("{} with these arguments", self.function.name));
         match (self.function.name, given) {
-            ("lastval", []) => Ok(Some(values.last()?)),
+            ("lastval", []) => {
+                let (id, last) = values.last()?;
+                let mut sequences = self.function.context.state().sequences.values();
+                let sequence = sequences.find(|known| known.id == id);
+                sequence.map_or(Ok(()), |sequence| self.check_rights(sequence))?;
+                Ok(Some(last))
+            }
             ("currval", [name]) => {
                 let sequence = self.sequence(name)?;
                 Ok(sequence
@@ -174,7 +181,7 @@ impl SequenceFunction {
             }
             ("nextval", [name]) => {
                 let Some(sequence) = self.sequence(name)? else { return Ok(None) };
-                self.check_may_change()?;
+                self.check_may_change(sequence)?;
                 let number = database.sequences().take(database, sequence, 1)?;
                 let number = number.first().copied();
                 number.into_iter().for_each(|number| values.note(sequence.id, number, true));
@@ -190,7 +197,7 @@ impl SequenceFunction {
                     return Ok(None);
                 };
                 let Some(sequence) = self.sequence(name)? else { return Ok(None) };
-                self.check_may_change()?;
+                self.check_may_change(sequence)?;
                 database.sequences().set(database, sequence, (value, is_called))?;
                 if is_called {
                     values.note(sequence.id, value, false);
@@ -201,9 +208,53 @@ impl SequenceFunction {
         }
     }
 
-    /// Refuses to take or set a number in a session that only reads.
-    fn check_may_change(&self) -> Result<()> {
-        Ok(self.function.context.settings().client.check_may_change(self.function.name)?)
+    /// Refuses to take or set a number of `sequence` where only reads are allowed. Numbers of temporary ones may change
+    /// in a read-only transaction.
+    fn check_may_change(&self, sequence: &Sequence) -> Result<()> {
+        let settings = self.function.context.settings();
+        let what = format!("{}()", self.function.name);
+        settings.client.check_may_change(&what)?;
+        let read_only = match &settings.transaction {
+            Some(modes) => modes.read_only,
+            None => settings.default_transaction_read_only,
+        };
+        match read_only && !self.is_of_session(sequence) {
+            true => {
+                let message = format!("cannot execute {what} in a read-only transaction");
+                let fault = Fault::ReadOnlyTransaction;
+                Err(Error::Invalid { message, fault, position: None }.into())
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Whether `sequence` is a temporary one: nobody else has it, and it has no owner of its own.
+    fn is_of_session(&self, sequence: &Sequence) -> bool {
+        let newest = self.function.context.database().catalog();
+        let is_of_others = newest.sequences.values().any(|known| known.id == sequence.id);
+        let rights = &self.function.context.state().rights;
+        !is_of_others && rights.owner(Object::Relation(sequence.id)) == FIRST
+    }
+
+    /// Refuses what the session's role may not do with `sequence`.
+    fn check_rights(&self, sequence: &Sequence) -> Result<()> {
+        let enough: &[Privilege] = match self.function.name {
+            "nextval" => &[Privilege::Usage, Privilege::Update],
+            "currval" | "lastval" => &[Privilege::Usage, Privilege::Select],
+            _ => &[Privilege::Update],
+        };
+        let role = self.function.context.settings().client.acting.role;
+        let rights = &self.function.context.state().rights;
+        let object = Object::Relation(sequence.id);
+        let may = |role: u32| enough.iter().any(|one| rights.may(role, object, *one));
+        match role.is_none_or(may) || self.is_of_session(sequence) {
+            true => Ok(()),
+            false => {
+                let message = format!("permission denied for sequence {}", sequence.name);
+                let fault = Fault::Role(RoleFault::Rights);
+                Err(Error::Invalid { message, fault, position: None }.into())
+            }
+        }
     }
 
     /// The sequence that an argument names; None: NULL does.
@@ -212,10 +263,16 @@ impl SequenceFunction {
         if let Some(number) = number_of(name) {
             let found = sequence_of_number(state, number);
             let unknown = || Error::unsupported(format!("a sequence of the number {number}"));
-            return Ok(Some(found.ok_or_else(unknown)?));
+            let found = found.ok_or_else(unknown)?;
+            self.check_rights(found)?;
+            return Ok(Some(found));
         }
         match name.cast_to(&DataType::Utf8)? {
-            ScalarValue::Utf8(Some(name)) => Ok(Some(named(state, &name)?)),
+            ScalarValue::Utf8(Some(name)) => {
+                let found = named(state, &name)?;
+                self.check_rights(found)?;
+                Ok(Some(found))
+            }
             _ => Ok(None),
         }
     }
