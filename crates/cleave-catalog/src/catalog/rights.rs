@@ -407,6 +407,12 @@ impl Rights {
         }
     }
 
+    /// Whether any object belongs to another than the first role.
+    #[must_use]
+    pub fn has_owners(&self) -> bool {
+        !self.owners.is_empty()
+    }
+
     /// Objects that `role` owns.
     pub fn owned(&self, role: u32) -> impl Iterator<Item = u32> {
         self.owners.iter().filter(move |(_, owner)| **owner == role).map(|(object, _)| *object)

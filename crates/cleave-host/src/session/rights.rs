@@ -1,10 +1,10 @@
 //! Privilege checks: whether a session may run a statement. Every statement is checked before it does anything. A
 //! prepared one is checked again when roles, rights or the objects behind its names have changed.
 //!
-//! 1. [`check_rights`] checks a statement. A session that acts as a superuser is not checked.
+//! 1. [`check_rights`] checks a statement. That of a superuser is checked only for the views of other roles in it.
 //! 2. [`Check`] finds the tables, views and sequences that it [names](named) and looks each up in [`Rights`].
-//! 3. For a view it also checks what the view's query reads, as the view's owner; functions there are checked for the
-//!    caller.
+//! 3. For a view it also checks what the view's query reads, as the view's owner, whoever asks; functions there are
+//!    checked for the caller.
 //! 4. A name stands for an id: the one in the catalog version that the statement reads, which may be a snapshot or the
 //!    past. The present rights on this id count. The check remembers what each name was [found](Found) to be. When the
 //!    statement gets the snapshot that it reads, or locks the table that it changes, [`check_on`] compares; on a
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cleave_catalog::catalog::CatalogState;
-use cleave_catalog::catalog::rights::{Object, Privilege, Rights};
+use cleave_catalog::catalog::rights::{FIRST, Object, Privilege, Rights};
 use cleave_catalog::catalog::view::ViewState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
@@ -92,9 +92,22 @@ pub(super) async fn view_now(session: &mut Session, shipped_bytes_max: u64) -> R
     Ok(view)
 }
 
-/// The role to check; None: a superuser.
-fn asked_role(settings: &Settings, rights: &Rights) -> Option<u32> {
-    settings.client.acting.role.filter(|role| !rights.is_superuser(*role))
+/// The role to check on `newest`; None: a superuser, who may read whatever the views read.
+fn asked_role(settings: &Settings, newest: &CatalogState) -> Option<u32> {
+    let (role, rights) = (settings.client.acting.role.unwrap_or(FIRST), &newest.rights);
+    (!rights.is_superuser(role) || has_views_of_roles(newest)).then_some(role)
+}
+
+/// Whether a view belongs to a role that may not read everything.
+fn has_views_of_roles(state: &CatalogState) -> bool {
+    let rights = &state.rights;
+    let is_of_role = |id: u32| !rights.is_superuser(rights.owner(Object::Relation(id)));
+    rights.has_owners() && state.views().any(|view| is_of_role(view.schema.table_id))
+}
+
+/// Whether statements of the session need no check, whatever they are.
+fn is_unchecked(session: &Session) -> bool {
+    session.settings.client.acting.role.is_none() && !has_views_of_roles(&session.names())
 }
 
 /// Refuses a statement that the session may not run; `statement` gives it if it has to be checked.
@@ -106,7 +119,7 @@ pub(super) async fn check_rights(
     statement: impl FnOnce() -> Statement,
 ) -> Result<()> {
     session.asked = None;
-    if session.settings.client.acting.role.is_some() {
+    if !is_unchecked(session) {
         let read = read_before_newest(session).await;
         session.asked = asked_about(session, statement, read.as_deref(), &session.names())?;
     }
@@ -123,7 +136,7 @@ pub(super) async fn check_prepared(
     allowed: Option<&Allowed>,
 ) -> Result<Option<Allowed>> {
     session.asked = None;
-    if session.settings.client.acting.role.is_none() {
+    if is_unchecked(session) {
         return Ok(None);
     }
     let read = read_before_newest(session).await;
@@ -142,7 +155,10 @@ pub(super) fn check_again(
     allowed: Option<&Allowed>,
     read: Option<&CatalogState>,
 ) -> Result<Option<Allowed>> {
-    let Some(role) = session.settings.client.acting.role else { return Ok(None) };
+    if is_unchecked(session) {
+        return Ok(None);
+    }
+    let role = session.settings.client.acting.role.unwrap_or(FIRST);
     let newest = session.names();
     let is_same = |allowed: &Allowed| {
         allowed.role == role
@@ -187,7 +203,7 @@ pub(super) fn check_value(
     value: &ast::Expr,
     state: &CatalogState,
 ) -> Result<()> {
-    match asked_role(&session.settings, &state.rights) {
+    match asked_role(&session.settings, state) {
         Some(role) => {
             let found = RefCell::default();
             check(session, (state, state), role, &found).values(std::slice::from_ref(value))
@@ -243,7 +259,7 @@ pub(super) fn without_values(session: &Session, error: Error) -> Error {
 /// As [`check_rights`].
 pub(super) fn check_may(session: &Session, privilege: Privilege, table: &str) -> Result<()> {
     let state = session.names();
-    match asked_role(&session.settings, &state.rights) {
+    match asked_role(&session.settings, &state) {
         Some(role) => {
             let found = RefCell::default();
             let check = check(session, (&state, &state), role, &found);
@@ -259,10 +275,8 @@ pub(super) fn check_may(session: &Session, privilege: Privilege, table: &str) ->
 /// As [`check_rights`].
 pub(super) fn check_view(session: &Session, state: &CatalogState, view: &ViewState) -> Result<u32> {
     let owner = state.rights.owner(Object::Relation(view.schema.table_id));
-    if !state.rights.is_superuser(owner) {
-        let found = RefCell::default();
-        check(session, (state, state), owner, &found).rows_of(view)?;
-    }
+    let found = RefCell::default();
+    check(session, (state, state), owner, &found).rows_of(view)?;
     Ok(owner)
 }
 
@@ -284,7 +298,7 @@ fn asked_about(
     read: Option<&CatalogState>,
     newest: &CatalogState,
 ) -> Result<Option<Arc<CheckedStatement>>> {
-    let Some(role) = asked_role(&session.settings, &newest.rights) else { return Ok(None) };
+    let Some(role) = asked_role(&session.settings, newest) else { return Ok(None) };
     let (statement, found) = (statement(), RefCell::default());
     if !statement.properties().without_role {
         check_there(&newest.rights, role)?;

@@ -73,7 +73,15 @@ impl Check<'_> {
             }
             Rights::Create => self.within(ObjectKind::Schema, Privilege::Create),
             Rights::CreateTemporary => self.within(ObjectKind::Database, Privilege::Temporary),
-            Rights::Superuser(what, hint) => Err(superuser(what, hint)),
+            Rights::Superuser(what, hint) => self.superuser(what, hint),
+        }
+    }
+
+    /// Refuses what only superusers may run.
+    fn superuser(&self, what: &str, hint: Option<&str>) -> Result<()> {
+        match self.is_superuser() {
+            true => Ok(()),
+            false => Err(superuser(what, hint)),
         }
     }
 
@@ -118,7 +126,7 @@ impl Check<'_> {
                     self.owned_by(options)
                 }
                 SequenceStatement::Rename { .. } | SequenceStatement::Drop { .. } => {
-                    Err(superuser(name, None))
+                    self.superuser(name, None)
                 }
             },
             Statement::Define(define) => match define.as_ref() {
@@ -159,7 +167,7 @@ impl Check<'_> {
                     self.owner(&refresh.name)?;
                     self.refreshed(&refresh.name)
                 }
-                _ => Err(superuser(name, None)),
+                _ => self.superuser(name, None),
             },
             Statement::Analyze(analyze) | Statement::Vacuum(Vacuum { analyze, .. }) => {
                 analyze.tables.iter().try_for_each(|table| self.owner(&table.name))
@@ -184,7 +192,7 @@ impl Check<'_> {
                 Ok(())
             }
             // A statement not known to need less.
-            _ => Err(superuser(name, None)),
+            _ => self.superuser(name, None),
         }
     }
 
