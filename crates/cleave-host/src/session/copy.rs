@@ -28,6 +28,7 @@ use cleave_query::file_tables;
 use cleave_query::planner;
 use cleave_query::select;
 use cleave_query::select::QueryRequest;
+use cleave_sql::copy::database_files::check_of_no_database;
 use cleave_sql::copy::file_list::files_of;
 use cleave_sql::copy::{
     BinaryCopyWriter, BinaryReader, ChunkParser, Compression, CopyFormat, CsvOptions, CsvWriter,
@@ -69,10 +70,12 @@ impl fmt::Debug for ClientStreams {
 /// Runs COPY.
 pub(super) async fn run(session: &mut Session, copy: Copy) -> Result<Outcome> {
     let (Copy::From { end, .. } | Copy::To { end, .. }) = &copy;
-    if matches!(end, CopyEnd::File(_)) {
+    if let CopyEnd::File(path) = end {
         let catalog = session.database.catalog();
         let client = &session.settings().client;
         file_tables::check_may(client, &catalog.rights, "COPY of a file of the server")?;
+        let (path, own) = (path.clone(), session.database.directory().to_owned());
+        step(move || check_of_no_database(&path, &own)).await?;
     }
     let count = match copy {
         Copy::From { table, columns, end, format } => {

@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cleave_catalog::catalog::autovacuum::Autovacuum;
 use cleave_catalog::catalog::rebalance::Rebalance;
 use cleave_catalog::error::{Error, NameKind, Result};
+use cleave_catalog::tasks;
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::storage_engine::commit::Changes;
 use cleave_fragment::progress::Progress;
 use cleave_replica::archive;
 use cleave_replica::log_replica;
+use cleave_sql::copy::database_files::check_of_no_database;
 use cleave_sql::statement::parse::SystemStatement;
 
 use crate::database::Database;
@@ -33,6 +35,8 @@ pub(super) async fn run(
     match statement {
         SystemStatement::Alter { name, value } => alter(database, &name, value).await,
         SystemStatement::Backup { target } => {
+            let (path, own) = (target.clone(), database.directory().to_owned());
+            tasks::joined(tasks::blocking(move || check_of_no_database(&path, &own)).await)??;
             database.backup_counted(&target, progress).await.map(drop)
         }
     }

@@ -26,13 +26,14 @@ mod scan;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cleave_catalog::catalog::rights::Rights;
 use cleave_catalog::error::{Error, Fault, Result, RoleFault};
 use cleave_catalog::settings::Client;
 use cleave_sql::copy::InputMemory;
+use cleave_sql::copy::database_files::check_of_no_database;
 use cleave_sql::copy::file_list::files_of;
 use cleave_sql::statement::files::{FileCall, FileFormat, shown_call};
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
@@ -73,12 +74,14 @@ pub fn check_may(client: &Client, rights: &Rights, what: &str) -> Result<()> {
     }
 }
 
-/// The table that the relation `name` of files stands for. It reads files.
+/// The table that the relation `name` of files stands for. It reads files, but none of a database; `own` is the folder
+/// of the one that asks.
 ///
 /// # Errors
 /// Those of reading them, and that of `watch`.
 pub(crate) fn open(
     name: &str,
+    own: &Path,
     memory: InputMemory,
     watch: Watch,
 ) -> Result<Arc<dyn TableProvider>> {
@@ -86,7 +89,13 @@ pub(crate) fn open(
     let Some(call) = FileCall::of_relation(name) else {
         return Err(Error::unsupported(format!("the relation {shown}, which is no file,")));
     };
-    Ok(Arc::new(FileTable::open(&call?, shown, memory, watch)?))
+    let call = call?;
+    let paths = files_of(&call.names)?;
+    for path in &paths {
+        watch()?;
+        check_of_no_database(path, own)?;
+    }
+    Ok(Arc::new(FileTable::open((&call, shown), paths, memory, watch)?))
 }
 
 /// Fails once nobody waits any more for the plan that files are read for.
@@ -101,8 +110,12 @@ struct FileTable {
 }
 
 impl FileTable {
-    fn open(call: &FileCall, shown: &str, memory: InputMemory, watch: Watch) -> Result<Self> {
-        let paths = files_of(&call.names)?;
+    fn open(
+        (call, shown): (&FileCall, &str),
+        paths: Vec<PathBuf>,
+        memory: InputMemory,
+        watch: Watch,
+    ) -> Result<Self> {
         let (fields, source) = match &call.format {
             FileFormat::Csv(csv) => {
                 let files = CsvFiles::open((&**csv, call.by_name), paths, memory, watch)?;

@@ -365,7 +365,8 @@ impl StatementContext {
         let (client, database) = (&self.settings.client, &self.database);
         Some(self.outside.files(name, || {
             file_tables::check_may(client, &database.catalog().rights, "a query of files")?;
-            file_tables::open(name, database.input_memory(), planning::check)
+            let own = database.directory();
+            file_tables::open(name, own, database.input_memory(), planning::check)
         }))
     }
 

@@ -23,6 +23,7 @@ pub mod compressed;
 pub mod csv_reader;
 pub mod csv_types;
 pub mod csv_writer;
+pub mod database_files;
 mod fields;
 pub mod file_list;
 pub mod memory;
