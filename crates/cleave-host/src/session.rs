@@ -66,7 +66,6 @@ mod returning;
 mod rights;
 mod roles;
 mod rules;
-mod savepoints;
 mod search_path;
 mod sequences;
 mod serializable;
@@ -719,9 +718,9 @@ impl Session {
                 Ok(Outcome::done(tag))
             }
             Statement::Role(statement) => Box::pin(roles::run(self, *statement, tag)).await,
-            Statement::Savepoint { name } => block::savepoint(self, &name),
-            Statement::RollbackTo { name } => block::rollback_to(self, &name),
-            Statement::Release { name } => block::release(self, &name),
+            Statement::Savepoint { name } => block::savepoints::savepoint(self, &name),
+            Statement::RollbackTo { name } => block::savepoints::rollback_to(self, &name),
+            Statement::Release { name } => block::savepoints::release(self, &name),
         }
     }
 }

@@ -24,6 +24,7 @@
 pub(super) mod many;
 pub(super) mod modes;
 pub(super) mod own;
+pub(super) mod savepoints;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -46,7 +47,6 @@ use cleave_query::select::ReadView;
 use cleave_sql::statement::parse::Modes;
 use cleave_store::TableSchema;
 use cleave_txn::Tracked;
-use cleave_txn::locks::LockMark;
 use futures::future::BoxFuture;
 
 use super::charge::Charge;
@@ -56,11 +56,10 @@ use super::foreign_keys::deferred;
 use super::serializable::safe_snapshot;
 use super::set::BlockSettings;
 use super::transaction_locks::TransactionLocks;
-use super::{
-    Outcome, Session, changing_with, definitions, key_locks, rights, savepoints, serializable, set,
-};
+use super::{Outcome, Session, changing_with, definitions, key_locks, rights, serializable, set};
 use crate::database::Database;
 use own::merge;
+use savepoints::Savepoint;
 
 /// What a block has changed, by table.
 type ByTable = BTreeMap<u32, TableChange>;
@@ -110,16 +109,6 @@ pub(super) struct Block {
     pub(super) own: Option<Own>,
     /// In microseconds since 1970.
     began_us: i64,
-}
-
-/// A savepoint: a copy of what a block had changed and locked.
-#[derive(Debug)]
-struct Savepoint {
-    name: String,
-    changes: ByTable,
-    defined: Defined,
-    deferred: Deferred,
-    mark: LockMark,
 }
 
 /// The layers of what a block sees.
@@ -406,47 +395,6 @@ pub(super) async fn commit_block(session: &mut Session, mut block: Block) -> Res
 pub(super) fn rollback(session: &mut Session) -> Outcome {
     undo_block(session);
     Outcome::done("ROLLBACK")
-}
-
-/// Runs SAVEPOINT.
-pub(super) fn savepoint(session: &mut Session, name: &str) -> Result<Outcome> {
-    let block = open_block(&mut session.block, "SAVEPOINT")?;
-    savepoints::check_room(block.savepoints.len())?;
-    let (name, mark) = (name.to_owned(), block.locks.mark());
-    let (changes, defined) = (block.changes.clone(), block.defined.clone());
-    let deferred = block.deferred.clone();
-    block.savepoints.push(Savepoint { name, changes, defined, deferred, mark });
-    many::charge_block(&session.database, &mut session.block)?;
-    Ok(Outcome::done("SAVEPOINT"))
-}
-
-/// Runs ROLLBACK TO, also in a block that has failed.
-pub(super) fn rollback_to(session: &mut Session, name: &str) -> Result<Outcome> {
-    let block = open_block(&mut session.block, "ROLLBACK TO SAVEPOINT")?;
-    let place = block.savepoint(name)?;
-    block.savepoints.truncate(place + 1);
-    if let Some(savepoint) = block.savepoints.last() {
-        block.changes = savepoint.changes.clone();
-        block.defined = savepoint.defined.clone();
-        block.deferred = savepoint.deferred.clone();
-        block.locks.release_to(savepoint.mark);
-    }
-    block.own = None;
-    block.failed = false;
-    block.charge_less();
-    session.cursors.undo_to(place);
-    set::undo_settings_to_savepoint(session);
-    Ok(Outcome::done("ROLLBACK"))
-}
-
-/// Runs RELEASE.
-pub(super) fn release(session: &mut Session, name: &str) -> Result<Outcome> {
-    let block = open_block(&mut session.block, "RELEASE SAVEPOINT")?;
-    let place = block.savepoint(name)?;
-    block.savepoints.truncate(place);
-    block.settings.release(place);
-    session.cursors.release(place);
-    Ok(Outcome::done("RELEASE"))
 }
 
 /// How many savepoints the block has; None: there is no block.
@@ -881,16 +829,6 @@ impl Block {
     /// How many savepoints it has.
     pub(super) fn savepoint_count(&self) -> usize {
         self.savepoints.len()
-    }
-
-    /// The place of the latest savepoint of this name.
-    fn savepoint(&self, name: &str) -> Result<usize> {
-        let found = self.savepoints.iter().rposition(|known| known.name == name);
-        found.ok_or_else(|| Error::Invalid {
-            message: format!("savepoint \"{name}\" does not exist"),
-            fault: Fault::Savepoint,
-            position: None,
-        })
     }
 }
 

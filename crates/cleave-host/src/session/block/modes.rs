@@ -4,7 +4,7 @@ use cleave_catalog::error::{Fault, Result};
 use cleave_catalog::settings::{Settings, TransactionModes};
 use cleave_sql::statement::parse::{Modes, Scope};
 
-use super::{Session, begin, commit, open_block, rollback, state};
+use super::{Block, Session, begin, commit, open_block, rollback, state};
 use crate::session::Outcome;
 
 /// The modes of a transaction that begins now with the modes `modes` in its statement.
@@ -17,14 +17,29 @@ pub(super) fn modes_with(settings: &Settings, modes: Modes) -> TransactionModes 
     }
 }
 
+impl Block {
+    /// Its modes.
+    pub(super) fn modes(&self) -> TransactionModes {
+        let Self { isolation, read_only, deferrable, .. } = *self;
+        TransactionModes { isolation, read_only, deferrable }
+    }
+
+    /// Gives it these modes.
+    pub(super) fn set_modes(&mut self, modes: TransactionModes) {
+        let TransactionModes { isolation, read_only, deferrable } = modes;
+        (self.isolation, self.read_only, self.deferrable) = (isolation, read_only, deferrable);
+    }
+}
+
 /// Runs COMMIT AND CHAIN or ROLLBACK AND CHAIN: a block with the same modes follows, unless COMMIT fails.
 pub(in crate::session) async fn chain(session: &mut Session, commits: bool) -> Result<Outcome> {
     let what = if commits { "COMMIT AND CHAIN" } else { "ROLLBACK AND CHAIN" };
     let block = open_block(&mut session.block, what)?;
+    let TransactionModes { isolation, read_only, deferrable } = block.modes();
     let modes = Modes {
-        isolation: Some(block.isolation),
-        read_only: Some(block.read_only),
-        deferrable: Some(block.deferrable),
+        isolation: Some(isolation),
+        read_only: Some(read_only),
+        deferrable: Some(deferrable),
     };
     let ended = if commits { commit(session).await? } else { rollback(session) };
     begin(session, modes)?;
@@ -39,35 +54,37 @@ pub(in crate::session) fn set_transaction(session: &mut Session, modes: Modes) -
             "SET TRANSACTION can only be used in transaction blocks",
         ));
     };
+    let refused = |message: &str| Err(state(Fault::ActiveTransaction, message));
+    let is_within = block.savepoint_count() > 0;
     if let Some(isolation) = modes.isolation.filter(|isolation| *isolation != block.isolation) {
         if block.has_read {
-            return Err(state(
-                Fault::ActiveTransaction,
-                "SET TRANSACTION ISOLATION LEVEL must be called before any query",
-            ));
+            return refused("SET TRANSACTION ISOLATION LEVEL must be called before any query");
+        }
+        if is_within {
+            return refused("SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction");
         }
         block.isolation = isolation;
     }
-    if block.read_only && block.has_read && modes.read_only == Some(false) {
-        return Err(state(
-            Fault::ActiveTransaction,
-            "transaction read-write mode must be set before any query",
-        ));
+    if block.read_only && modes.read_only == Some(false) {
+        if is_within {
+            return refused("cannot set transaction read-write mode inside a read-only transaction");
+        }
+        if block.has_read {
+            return refused("transaction read-write mode must be set before any query");
+        }
     }
-    if block.has_read && modes.deferrable.is_some_and(|mode| mode != block.deferrable) {
-        return Err(state(
-            Fault::ActiveTransaction,
-            "SET TRANSACTION [NOT] DEFERRABLE must be called before any query",
-        ));
+    if modes.deferrable.is_some() {
+        if is_within {
+            return refused("SET TRANSACTION [NOT] DEFERRABLE cannot be called within a subtransaction");
+        }
+        if block.has_read && modes.deferrable != Some(block.deferrable) {
+            return refused("SET TRANSACTION [NOT] DEFERRABLE must be called before any query");
+        }
     }
     block.read_only =
         session.settings.client.only_reads.is_some() || modes.read_only.unwrap_or(block.read_only);
     block.deferrable = modes.deferrable.unwrap_or(block.deferrable);
-    session.settings.transaction = Some(TransactionModes {
-        isolation: block.isolation,
-        read_only: block.read_only,
-        deferrable: block.deferrable,
-    });
+    session.settings.transaction = Some(block.modes());
     Ok(Outcome::done("SET"))
 }
 
