@@ -22,6 +22,7 @@ mod append;
 mod background;
 mod batch;
 mod block;
+mod catalog_room;
 mod changed_rows;
 mod changing_with;
 mod charge;

@@ -9,7 +9,7 @@ use cleave_catalog::error::Result;
 use cleave_query::select::pg_catalog;
 use cleave_sql::statement::parse::{CommentOn, CommentSubject};
 
-use super::{Session, definitions, roles};
+use super::{Session, catalog_room, definitions, roles};
 use crate::session::roles::refused;
 
 /// The lock name of COMMENT statements: a name that SQL cannot write.
@@ -17,6 +17,7 @@ const COMMENTS: &str = "\0comments";
 
 /// Runs COMMENT ON.
 pub(super) async fn run(session: &mut Session, comment: CommentOn) -> Result<()> {
+    catalog_room::check_comment(comment.text.as_deref())?;
     let mut definition =
         definitions::begin_definition(session, "COMMENT", &[], &[COMMENTS]).await?;
     let next = &mut definition.edit.next;

@@ -60,7 +60,7 @@ use super::changed_rows::Changed;
 use super::define::emptied;
 use super::foreign_keys::CheckedLoad;
 use super::foreign_keys::load;
-use super::{Session, block, comments, rights, roles, serializable};
+use super::{Session, block, catalog_room, comments, rights, roles, serializable};
 use crate::database::Database;
 
 /// The tables that a transaction has defined, and their space.
@@ -676,6 +676,7 @@ pub(super) async fn begin_definition_in(
 pub(super) async fn end_definition(session: &mut Session, definition: Definition) -> Result<()> {
     let Definition { mut edit, before, folded, temporary, mut implicit } = definition;
     own_what_is_new(&session.settings, &before, &mut edit.next, &temporary);
+    catalog_room::check_role(roles::actor(&session.settings), &before, &edit.next)?;
     let Some(block) = implicit.as_mut().or(session.block.as_mut()) else { return Ok(()) };
     let (after, claims) = edit.into_kept();
     block.defined.note(&before, &after, claims, temporary);
