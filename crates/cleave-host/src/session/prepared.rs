@@ -394,7 +394,7 @@ impl Session {
             let started = self.end_statement(started).await;
             let started = returning::end_returning(self, is_own, started).await;
             self.hinted = None;
-            counted::started(counting, started)
+            counted::started(counting, started.map(|started| self.with_locks(started)))
         })
     }
 

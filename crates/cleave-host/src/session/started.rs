@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use cleave_catalog::advisory_locks::AdvisoryLocks;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::When;
@@ -71,6 +72,17 @@ pub struct ResultRows {
     source: Source,
     /// Ends with the last of them.
     counting: Option<Box<Counting>>,
+    /// Dropped with the last of them.
+    end: Option<StatementLocks>,
+}
+
+/// The advisory locks of a statement outside of a block, which its rows may take; freed as this is dropped.
+struct StatementLocks(AdvisoryLocks);
+
+impl Drop for StatementLocks {
+    fn drop(&mut self) {
+        self.0.end_statement();
+    }
 }
 
 enum Source {
@@ -104,8 +116,20 @@ impl Session {
     pub fn start(&mut self, parsed: ParsedStatement) -> BoxFuture<'_, Result<Started>> {
         Box::pin(async move {
             let counting = self.begin_counting(&Shape::of(&parsed.text), Some(&parsed.text));
-            counted::started(counting, self.start_uncounted(parsed).await)
+            let started = self.start_uncounted(parsed).await;
+            counted::started(counting, started.map(|started| self.with_locks(started)))
         })
+    }
+
+    /// `started`, with whose last row its advisory locks end.
+    pub(super) fn with_locks(&self, started: Started) -> Started {
+        match started {
+            Started::Rows(mut rows) if rows.is_running() => {
+                rows.end = Some(StatementLocks(self.settings.client.advisory.clone()));
+                Started::Rows(rows)
+            }
+            started => started,
+        }
     }
 
     fn start_uncounted(&mut self, mut parsed: ParsedStatement) -> BoxFuture<'_, Result<Started>> {
@@ -387,7 +411,12 @@ impl ResultRows {
     }
 
     fn of(schema: SchemaRef, source: Source) -> Self {
-        Self { schema, ahead: VecDeque::new(), charge: None, source, counting: None }
+        Self { schema, ahead: VecDeque::new(), charge: None, source, counting: None, end: None }
+    }
+
+    /// Whether some of them are yet to be computed.
+    fn is_running(&self) -> bool {
+        matches!(self.source, Source::Running(_) | Source::Elsewhere { .. })
     }
 
     /// The same, which end what is `counting` them.
@@ -397,6 +426,9 @@ impl ResultRows {
 
     /// Tells who counts them what `next` there is.
     fn note(&mut self, next: &Result<Option<RecordBatch>>) {
+        if !matches!(next, Ok(Some(_))) {
+            self.end = None;
+        }
         match next {
             Ok(Some(batch)) => {
                 if let Some(counting) = &mut self.counting {
@@ -458,10 +490,10 @@ impl ResultRows {
     /// stay here.
     #[must_use]
     pub fn on(self, runtime: &Handle) -> Self {
-        let Self { schema, ahead, charge, source, counting } = self;
+        let Self { schema, ahead, charge, source, counting, end } = self;
         let running = match source {
             Source::Running(running) => running,
-            source => return Self { schema, ahead, charge, source, counting },
+            source => return Self { schema, ahead, charge, source, counting, end },
         };
         let is_stopped = running.planned().context.stop().clone();
         let stop = StopOnDrop::from(&is_stopped);
@@ -470,7 +502,7 @@ impl ResultRows {
         let giving = async move { give_rows(*running, &give).await };
         task.spawn_on(wanted::until(move || is_stopped.is_raised(), giving), runtime);
         let source = Source::Elsewhere { batches, _stop: stop, task };
-        Self { schema, ahead, charge, source, counting }
+        Self { schema, ahead, charge, source, counting, end }
     }
 
     /// The same once the first of them are computed, or the error of computing these.

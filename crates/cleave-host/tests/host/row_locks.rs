@@ -13,7 +13,8 @@ use cleave_fragment::{
     encode_fragment,
 };
 use cleave_host::device::shared_locks::{LockingJob, row_object};
-use cleave_host::{Database, Device, LocalDevice, Session};
+use cleave_host::statement::parse_script;
+use cleave_host::{Database, Device, LocalDevice, Session, Started};
 use cleave_media::Memory;
 use cleave_shmem::{JobLock, JobLocks, Row};
 use cleave_txn::{LockOwner, TransactionId};
@@ -296,6 +297,31 @@ async fn advisory_locks_exclude_other_sessions_and_end_with_theirs() {
     drop(one);
     let mut three = database.session();
     assert_eq!(row(&mut three, "SELECT count(*) FROM pg_locks").await, "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_advisory_lock_of_a_statement_ends_with_its_last_row() {
+    let (_directory, _database, mut one, mut two) = jobs(1).await;
+    let locks = "SELECT pg_advisory_xact_lock(id), id FROM job";
+    let start = |sql: &str| parse_script(sql).unwrap().pop().unwrap();
+    let Started::Rows(mut rows) = one.start(start(locks)).await.unwrap() else { panic!("no rows") };
+    assert!(rows.next().await.unwrap().is_some());
+    assert_eq!(row(&mut two, "SELECT pg_try_advisory_lock(1)").await, "f");
+    while rows.next().await.unwrap().is_some() {}
+    assert_eq!(row(&mut two, "SELECT pg_try_advisory_lock(1)").await, "t");
+    run(&mut two, "SELECT pg_advisory_unlock(1)").await;
+    // Also if the rest of the rows is given up.
+    let Started::Rows(mut rows) = one.start(start(locks)).await.unwrap() else { panic!("no rows") };
+    assert!(rows.next().await.unwrap().is_some());
+    drop(rows);
+    assert_eq!(row(&mut two, "SELECT pg_try_advisory_lock(1)").await, "t");
+    run(&mut two, "SELECT pg_advisory_unlock(1)").await;
+    // In a block it is the block's.
+    run(&mut one, "BEGIN").await;
+    one.start(start(locks)).await.unwrap().collect().await.unwrap();
+    assert_eq!(row(&mut two, "SELECT pg_try_advisory_lock(1)").await, "f");
+    run(&mut one, "COMMIT").await;
+    assert_eq!(row(&mut two, "SELECT pg_try_advisory_lock(1)").await, "t");
 }
 
 /// A job of the device locks rows as updating fragments will: in the lock table that the device shares with the
