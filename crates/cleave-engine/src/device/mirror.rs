@@ -6,12 +6,14 @@
 //!  read, run            ─▶ Mirror::ask ───▶ a ┄ fails, or is late ┄▶ b
 //! ```
 //!
-//! 1. What changes a mirror goes to all of its current copies at once. Where one has done it, the others get a moment
-//!    more. [`Mirror::settle`] then decides, under one lock: a copy that has missed what another has done *has failed*,
+//! 1. What changes a mirror goes to all of its current copies at once, and where each of these fails to those that have
+//!    become current since ([`Mirror::by_current`]). Where one has done it, the others get a moment more.
+//!    [`Mirror::settle`] then decides, under one lock: a copy that has missed what another has done *has failed*,
 //!    and is neither read nor written any more. If no current copy has done it, the operation fails and no copy does.
 //! 2. What reads asks the current copy that is the least [busy](super::load), and another where that does not answer,
 //!    answers late, or gives what does not hold ([`Device::ask`]). Where none is left, copies that have become current
-//!    since are asked, and a copy that was lost a moment ago, which may just be restarting, is asked again.
+//!    since are asked, and a copy that was lost a moment ago, which may just be restarting, is asked again. One that has
+//!    answered since, whatever it was asked, counts as lost from its next loss on.
 //! 3. The next manifest says that a failed copy is *stale*, in the same commit that names pages which it lacks. A
 //!    [resynchronisation](crate::write::resync) makes it current again.
 //! 4. Space is taken on all copies at once, at addresses that are free on each. Space that is let free is free on each,
@@ -183,6 +185,36 @@ impl Mirror {
         outcomes
     }
 
+    /// Runs `work` on all current copies as [`Mirror::each`] does, and [settles](Mirror::settle) it. Where none has done
+    /// it, those get it that have become current meanwhile: a copy that was stale when it began may be the only one
+    /// left. `note` is told of what became of it.
+    ///
+    /// # Errors
+    /// As [`Mirror::settle`].
+    pub(super) async fn by_current<T: Send + 'static>(
+        &self,
+        how: (&'static str, Duration),
+        work: impl Fn(Arc<Device>) -> BoxFuture<'static, Result<T>> + Send + Sync,
+        note: impl Fn(&Outcomes<T>) + Send,
+    ) -> Result<Vec<(DeviceId, T)>> {
+        let mut outcomes = Outcomes::new();
+        loop {
+            let mut left = self.current();
+            left.retain(|copy| outcomes.iter().all(|(id, _)| *id != copy.id()));
+            let failed = self.state().failed.clone();
+            let has_missed = |(id, outcome): &(DeviceId, Result<T>)| match outcome {
+                Ok(_) => failed.contains(id),
+                Err(error) => is_of_one_copy(error),
+            };
+            if left.is_empty() || !outcomes.iter().all(has_missed) {
+                return self.settle(outcomes);
+            }
+            let more = self.each(&left, how, &work).await;
+            note(&more);
+            outcomes.extend(more);
+        }
+    }
+
     /// The results of the current copies that have done something, at least one; those that have not have failed.
     ///
     /// # Errors
@@ -192,7 +224,10 @@ impl Mirror {
         let (mut done, mut missed, mut first) = (Vec::new(), Vec::new(), None);
         for (id, outcome) in outcomes {
             match outcome {
-                Ok(result) if !state.failed.contains(&id) => done.push((id, result)),
+                Ok(result) if !state.failed.contains(&id) => {
+                    state.lost_since.remove(&id);
+                    done.push((id, result));
+                }
                 // It has missed something else meanwhile.
                 Ok(_) => {}
                 Err(error) if is_of_one_copy(&error) => {
@@ -359,23 +394,19 @@ impl Mirror {
 
     pub(super) fn reserve(&self, extents: Vec<Extent>) -> BoxFuture<'_, Result<()>> {
         async move {
-            let current = self.current();
-            let reserving = self.each(&current, ("reserve space", COPY_WAIT), |copy| {
+            let reserve = |copy: Arc<Device>| {
                 let extents = extents.clone();
                 async move { copy.reserve(extents).await }.boxed()
-            });
-            self.settle(reserving.await).map(drop)
+            };
+            self.by_current(("reserve space", COPY_WAIT), reserve, |_| {}).await.map(drop)
         }
         .boxed()
     }
 
     pub(super) fn sync_within(&self, patience: Duration) -> BoxFuture<'_, Result<()>> {
         async move {
-            let current = self.current();
-            let syncing = self.each(&current, ("sync", COPY_SYNC_WAIT), |copy| {
-                async move { sync(&copy, patience).await }.boxed()
-            });
-            self.settle(syncing.await).map(drop)
+            let sync = |copy: Arc<Device>| async move { sync(&copy, patience).await }.boxed();
+            self.by_current(("sync", COPY_SYNC_WAIT), sync, |_| {}).await.map(drop)
         }
         .boxed()
     }
@@ -657,7 +688,17 @@ impl Device {
     /// Notes that `copy` has every page that the manifest names on the mirror.
     pub(crate) fn note_current(&self, copy: DeviceId) {
         if let Some(mirror) = &self.mirror {
-            mirror.state().failed.remove(&copy);
+            let mut state = mirror.state();
+            state.failed.remove(&copy);
+            // It has answered, and what it had lost before says nothing of what it loses from now on.
+            state.lost_since.remove(&copy);
+        }
+    }
+
+    /// Notes that `copy` has answered something that no mirror asked.
+    pub fn note_answered(&self, copy: DeviceId) {
+        if let Some(mirror) = &self.mirror {
+            mirror.state().lost_since.remove(&copy);
         }
     }
 

@@ -206,6 +206,7 @@ impl FragmentExec {
             let over = (part, inputs.as_slice());
             match self.begin_at((&at, is_last), prepared, over, task, known).await? {
                 Ok((link, run)) => {
+                    part.device.note_answered(at.id());
                     let failed = std::mem::take(&mut earlier.failed);
                     if !failed.is_empty() {
                         figures.begun_again = figures.refused.take();

@@ -46,13 +46,13 @@ impl Claim {
     /// # Errors
     /// Those of the copies, if none has done it.
     pub(super) async fn reserve_on_copies(&self, mirror: &Mirror, extent: Extent) -> Result<()> {
-        let current = mirror.current();
         let known = self.state().incarnations.clone();
-        let reserving = mirror.each(&current, ("reserve space", COPY_WAIT), move |copy| {
+        let reserve = move |copy: Arc<Device>| {
             let is_known = known.contains_key(&copy.id());
             async move { reserve(&copy, extent, is_known).await }.boxed()
-        });
-        for (copy, start) in mirror.settle(reserving.await)? {
+        };
+        let how = ("reserve space", COPY_WAIT);
+        for (copy, start) in mirror.by_current(how, reserve, |_| {}).await? {
             self.note_start_of(copy, start);
         }
         Ok(())
@@ -73,17 +73,17 @@ impl Claim {
         let Some(mirror) = &self.device.mirror else { return Ok(()) };
         let block_count = u32::try_from(bytes.len() / BLOCK_SIZE).unwrap_or(u32::MAX);
         let extent = Extent { start, block_count };
-        let current = mirror.current();
         let known = self.state().incarnations.clone();
-        let writing = mirror.each(&current, ("write", COPY_WAIT), move |copy| {
+        let write = move |copy: Arc<Device>| {
             let (is_known, bytes) = (known.contains_key(&copy.id()), bytes.clone());
             async move { write(&copy, extent, bytes, is_known).await }.boxed()
-        });
-        let outcomes = writing.await;
-        if outcomes.iter().any(|(_, outcome)| outcome.as_ref().is_err_and(may_still_happen)) {
-            mirror.doubt(extent);
-        }
-        let done = mirror.settle(outcomes)?;
+        };
+        let doubt = |outcomes: &Outcomes<_>| {
+            if outcomes.iter().any(|(_, outcome)| outcome.as_ref().is_err_and(may_still_happen)) {
+                mirror.doubt(extent);
+            }
+        };
+        let done = mirror.by_current(("write", COPY_WAIT), write, doubt).await?;
         for (copy, start) in &done {
             self.note_start_of(*copy, *start);
         }

@@ -327,6 +327,64 @@ async fn a_copy_that_becomes_current_meanwhile_is_asked() {
     assert_eq!(asked.await.unwrap(), a.id());
 }
 
+/// The order in which a reader was told that one copy is offline, though the other one was up: that other one was lost
+/// long ago, has come back, and is lost again for a moment when the reader finds the first one gone.
+#[tokio::test]
+async fn a_copy_that_has_come_back_is_waited_for_when_it_is_lost_again() {
+    let (device, [a, b]) = mirror_of_two(7);
+    let lost_long_ago = || {
+        let since = SystemClock.now().saturating_sub(LOST_WAIT);
+        copies_of(&device).state().lost_since.insert(a.id(), since);
+    };
+    let comes_back: [&dyn Fn(); 3] = [
+        &|| device.note_current(a.id()),
+        &|| drop(copies_of(&device).settle(vec![(a.id(), Ok(()))]).unwrap()),
+        &|| device.note_answered(a.id()),
+    ];
+    for comes_back in comes_back {
+        lost_long_ago();
+        comes_back();
+        let (back, times) = (a.id(), AtomicU64::new(0));
+        let asked = device.ask(|copy| {
+            let is_up = copy.id() == back && times.fetch_add(1, Ordering::Relaxed) > 0;
+            async move { if is_up { Ok(copy.id()) } else { Err(gone(&copy)) } }.boxed()
+        });
+        assert_eq!(asked.await.unwrap(), back);
+    }
+}
+
+#[tokio::test]
+async fn what_begins_while_a_copy_is_stale_is_done_by_it_if_it_becomes_current() {
+    let (device, [a, b]) = mirror_of_two(7);
+    copies_of(&device).state().failed.insert(a.id());
+    let (mirror, stale) = (Arc::clone(&device), a.id());
+    let work = move |copy: Arc<Device>| {
+        let mirror = Arc::clone(&mirror);
+        async move {
+            if copy.id() == stale {
+                return Ok(1);
+            }
+            // The last step of its resynchronisation; then the other one is lost.
+            mirror.note_current(stale);
+            Err(gone(&copy))
+        }
+        .boxed()
+    };
+    let how = ("write", Duration::from_secs(60));
+    let done = copies_of(&device).by_current(how, work, |_| {}).await.unwrap();
+    assert_eq!(done, [(a.id(), 1)]);
+    assert_eq!(
+        device.failed_copies(),
+        BTreeSet::from([b.id()]),
+        "it has missed what the other has"
+    );
+    // Without such a copy it fails, and no copy has.
+    device.note_current(b.id());
+    let fail = |copy: Arc<Device>| async move { Err::<(), _>(gone(&copy)) }.boxed();
+    copies_of(&device).by_current(how, fail, |_| {}).await.unwrap_err();
+    assert!(device.failed_copies().is_empty());
+}
+
 #[test]
 fn the_copy_that_is_the_least_busy_is_read_first() {
     let (device, [a, b]) = mirror_of_two(7);
