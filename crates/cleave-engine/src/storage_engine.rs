@@ -24,6 +24,7 @@ pub mod catalog_edit;
 pub mod commit;
 pub mod log_keeper;
 mod memory_shares;
+pub mod part_notes;
 pub mod patience;
 pub mod snapshot;
 mod stopping;
@@ -257,6 +258,21 @@ impl Engine {
                 check_place(directory, options.create)?;
             }
             let lock = lock(directory).await?;
+            Self::open_locked(directory, lock, options, keeper).await
+        })
+    }
+
+    /// As [`Engine::open`], by whoever has the `lock` of the directory already and has made the place.
+    ///
+    /// # Errors
+    /// As [`Engine::open`], but for [`StorageError::InUse`].
+    pub fn open_locked(
+        directory: &Path,
+        lock: File,
+        options: OpenOptions,
+        keeper: Arc<dyn LogKeeper>,
+    ) -> BoxFuture<'_, Result<Arc<Self>>> {
+        Box::pin(async move {
             let (state, log) = if manifest::exists(directory) {
                 manifest::take_name(directory)?;
                 reopen(directory)?

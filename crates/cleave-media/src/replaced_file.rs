@@ -94,6 +94,22 @@ impl ReplacedFile {
         Ok(Self { file, replacement: None })
     }
 
+    /// The new file, until it has its name; None: it is written in place.
+    pub fn part(&self) -> Option<&Path> {
+        self.replacement.as_ref().map(|replacement| replacement.new.as_path())
+    }
+
+    /// Whether `path` has the name of such a new file.
+    #[must_use]
+    pub fn is_part(path: &Path) -> bool {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let numbers = name.strip_prefix(".cleave-").and_then(|name| name.strip_suffix(".part"));
+        let numbers = numbers.and_then(|numbers| numbers.split_once('-'));
+        numbers.is_some_and(|(process, number)| {
+            process.parse::<u32>().is_ok() && number.parse::<u64>().is_ok()
+        })
+    }
+
     /// Gives the file its name.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use cleave_catalog::storage_error::StorageError;
 use cleave_media::private::make_tree_private;
 use rustix::fs::{FlockOperation, flock};
 
+use super::part_notes::remove_parts;
 use super::{Engine, OpenOptions, retry_while_in_use};
 
 /// Bytes of the note of who has the lock.
@@ -92,7 +93,8 @@ fn what_a_manifest_named(directory: &Path) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// The folder for temporary files of queries in `directory`, emptied of what a killed process has left there: this one
+/// The folder for temporary files of queries in `directory`, emptied of what a killed process has left there, and of
+/// what its [notes](super::part_notes) name: this one
 /// has the lock, and no other one has files there. None: the database is only looked at, or the folder cannot be made,
 /// and the system's is used.
 pub(super) fn spill_folder(directory: &Path, may_write: bool) -> Option<PathBuf> {
@@ -100,6 +102,7 @@ pub(super) fn spill_folder(directory: &Path, may_write: bool) -> Option<PathBuf>
         return None;
     }
     let folder = directory.join(SPILLS);
+    remove_parts(&folder);
     match std::fs::remove_dir_all(&folder) {
         Err(error) if error.kind() != ErrorKind::NotFound => return None,
         _ => {}

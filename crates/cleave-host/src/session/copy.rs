@@ -22,6 +22,7 @@ use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
 use cleave_catalog::tasks;
+use cleave_engine::storage_engine::part_notes::PartNote;
 use cleave_fragment::progress::Progress;
 use cleave_media::ReplacedFile;
 use cleave_query::file_tables;
@@ -234,7 +235,7 @@ async fn copy_to(
     let asked = QueryRequest { query: &query, parameters, view: Some(&view) };
     let mut running =
         Box::pin(select::run_query(&session.database, session.in_force(), asked)).await?;
-    let (output, name) = open_output(streams(&mut session.client), end).await?;
+    let (output, name) = open_output(&session.database, streams(&mut session.client), end).await?;
     let schema = running.schema();
     let (give, take) = mpsc::channel(WAITING);
     let path = PathBuf::from(&name);
@@ -245,10 +246,10 @@ async fn copy_to(
         // Also after the query or the writer failed: the next COPY needs the stream.
         Output::Client(client) => streams(&mut session.client).output = Some(client),
         // A writer ends well too when the query has failed: it cannot tell.
-        Output::File(file) if sent.is_ok() && written.is_ok() => {
+        Output::File(file, _note) if sent.is_ok() && written.is_ok() => {
             step(move || finish(file).map_err(|error| Error::io("write", &path, error))).await?;
         }
-        Output::File(_) => {}
+        Output::File(..) => {}
     }
     sent.and(written)
 }
@@ -290,16 +291,24 @@ async fn check_not_read(files: &[String], path: &Path) -> Result<()> {
 }
 
 /// Opens what COPY writes. A pipe opens when somebody reads from it.
-async fn open_output(client: &mut ClientStreams, end: CopyEnd) -> Result<(Output, String)> {
+async fn open_output(
+    database: &Arc<Database>,
+    client: &mut ClientStreams,
+    end: CopyEnd,
+) -> Result<(Output, String)> {
     match end {
         CopyEnd::File(path) => {
             let name = path.display().to_string();
+            let database = Arc::clone(database);
             let open = move || {
                 // The owner alone may read a new file.
                 let file = ReplacedFile::create(&path, 0o600);
-                file.map_err(|error| Error::io("create", &path, error))
+                let file = file.map_err(|error| Error::io("create", &path, error))?;
+                let note = database.storage().note_part(&file);
+                Ok((file, note))
             };
-            Ok((Output::File(BufWriter::new(step(open).await?)), name))
+            let (file, note) = step(open).await?;
+            Ok((Output::File(BufWriter::new(file), note), name))
         }
         CopyEnd::Client => match client.output.take() {
             Some(output) => Ok((Output::Client(output), "STDOUT".to_owned())),
@@ -327,21 +336,22 @@ fn table_query(state: &CatalogState, table: &str, columns: &[String]) -> Result<
 
 /// Where COPY TO writes.
 enum Output {
-    File(BufWriter<ReplacedFile>),
+    /// With the note by which the next start removes what a kill leaves of it.
+    File(BufWriter<ReplacedFile>, Option<PartNote>),
     Client(Box<dyn Write + Send>),
 }
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::File(file) => file.write(bytes),
+            Self::File(file, _) => file.write(bytes),
             Self::Client(client) => client.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::File(file) => file.flush(),
+            Self::File(file, _) => file.flush(),
             Self::Client(client) => client.flush(),
         }
     }
@@ -370,7 +380,7 @@ fn write(
 ) -> (Output, Result<u64>) {
     let compression = match (&output, &format) {
         (Output::Client(_), _) | (_, CopyFormat::Parquet(_)) => None,
-        (Output::File(_), _) => Compression::of_name(Path::new(name)),
+        (Output::File(..), _) => Compression::of_name(Path::new(name)),
     };
     let written = write_to(&mut output, compression, name, |text| {
         write_rows(text, name, schema, format, batches)

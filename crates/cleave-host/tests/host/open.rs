@@ -4,7 +4,7 @@ use std::fs;
 
 use cleave_host::backup::restore;
 use cleave_host::{Database, OpenOptions};
-use cleave_media::{DirectFile, OpenMode};
+use cleave_media::{DirectFile, OpenMode, ReplacedFile};
 
 use crate::support::{embedded, embedded_as, fresh, open, row, rows, run};
 
@@ -181,4 +181,29 @@ async fn files_under_the_names_of_earlier_builds_are_read() {
     restore(&backup, &restored, &OpenOptions::new(embedded())).await.unwrap();
     let database = open(&restored).await;
     assert_eq!(row(&mut database.session(), "SELECT count(*) FROM t").await, "2");
+}
+
+#[tokio::test]
+async fn what_a_killed_copy_has_left_beside_its_file_is_removed() {
+    let (directory, database) = fresh().await;
+    let outside = tempfile::tempdir().unwrap();
+    let rows = outside.path().join("rows.csv");
+    let copy = format!("COPY (SELECT 1) TO '{}'", rows.display());
+    run(&mut database.session(), &copy).await;
+    let notes = || {
+        let entries = fs::read_dir(directory.path().join("spill")).unwrap();
+        entries.filter(|entry| entry.as_ref().unwrap().path().is_symlink()).count()
+    };
+    assert_eq!(notes(), 0);
+    // A process that is killed drops nothing.
+    let file = ReplacedFile::create(&rows, 0o600).unwrap();
+    let note = database.note_part(&file).unwrap();
+    let part = file.part().unwrap().to_owned();
+    let killed = std::mem::ManuallyDrop::new((file, note));
+    assert!(notes() == 1 && part.exists());
+    drop(database);
+    let database = open(directory.path()).await;
+    assert!(!part.exists() && notes() == 0);
+    assert_eq!(fs::read_to_string(&rows).unwrap(), "1\n");
+    drop((killed, database));
 }
