@@ -86,6 +86,14 @@ async fn any_moment_behind_a_backup_comes_back() {
     assert!(reached.is_end && reached.count >= 7, "{reached:?}");
     assert_eq!(row(&mut opened(&copy).await.session(), ALL).await, end);
 
+    // Two at once into one folder: one of them has it to its end.
+    let both = place.path().join("both");
+    let restore =
+        || async { restore_until(&target, &both, &options(), &wanted(&archive, Until::End)).await };
+    let (one, other) = tokio::join!(restore(), restore());
+    assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
+    assert_eq!(row(&mut opened(&both).await.session(), ALL).await, end);
+
     let early = wanted(&archive, Until::Time(made_at_us - 1));
     let error = restore_until(&target, &place.path().join("no"), &options(), &early).await;
     assert!(error.unwrap_err().to_string().contains("older backup"));

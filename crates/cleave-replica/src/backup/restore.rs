@@ -87,8 +87,9 @@ pub async fn restore_until(
     let wanted = (wanted, 0);
     let (database, reached) =
         replayed(backup, &backup_manifest, directory, options, wanted, keeper, progress).await?;
-    drop(database);
+    // While it has the lock still: nobody begins anew in a folder that is marked, and then is not.
     finish(directory)?;
+    drop(database);
     Ok(reached)
 }
 
@@ -106,8 +107,9 @@ pub(super) async fn replayed(
     progress: &Progress,
 ) -> Result<(Arc<Engine>, Reached)> {
     wanted.until.check(backup_manifest)?;
-    drop(place(backup, backup_manifest, directory, options, progress).await?);
-    let database = Engine::open(directory, options.clone(), keeper).await?;
+    // The lock goes on to the database: another restore into the folder is kept out to the end.
+    let lock = place(backup, backup_manifest, directory, options, progress).await?;
+    let database = Engine::open_locked(directory, lock, options.clone(), keeper).await?;
     let reached = replay(&database, backup_manifest, wanted, segment_first).await?;
     Ok((database, reached))
 }
