@@ -34,7 +34,7 @@ use cleave_fragment::broadcast::BROADCAST_BYTES_MAX;
 pub use cleave_plan::cost::CostStrategy;
 pub use cleave_plan::split::{Split, When};
 
-use crate::error::{Error, NameKind, Result};
+use crate::error::{Error, Fault, NameKind, Result};
 use crate::value::parse;
 pub use batches::BatchLimits;
 use bytes::{GIB, KIB, MIB};
@@ -286,6 +286,9 @@ enum Value {
     JoinOrder(JoinOrder),
     SearchPath(SearchPath),
 }
+
+/// Most bytes of the value of a setting.
+const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// The version for clients: that of PostgreSQL whose catalog this one follows, then our own.
 pub const SERVER_VERSION: &str = concat!("15.0 (Cleave ", env!("CARGO_PKG_VERSION"), ")");
@@ -620,8 +623,10 @@ impl Settings {
     /// Sets one value from its text. Names and words are case-insensitive.
     ///
     /// # Errors
-    /// [`Error::UnknownName`] with the nearest name, [`Error::SettingValue`] with what the setting takes.
+    /// [`Error::UnknownName`] with the nearest name, [`Error::SettingValue`] with what the setting takes; 54000: the
+    /// value is longer than [`VALUE_BYTES_MAX`].
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        check_length(value.len())?;
         if CustomSettings::is_name(name) {
             return self.custom.set(name, value);
         }
@@ -647,6 +652,14 @@ impl Settings {
             true => Ok(name.to_ascii_lowercase()),
             false => find(name).map(|setting| setting.name.to_owned()),
         }
+    }
+
+    /// Bytes of the texts in them.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        let texts = [&self.compute_on, &self.output_on, &self.default_device, &self.as_of];
+        let texts = texts.into_iter().chain([&self.application_name]).map(String::len);
+        texts.sum::<usize>() + self.search_path.byte_count() + self.custom.byte_count()
     }
 
     /// Puts one setting back to its default.
@@ -839,6 +852,20 @@ impl fmt::Debug for Setting {
             .field("values", &self.values)
             .finish_non_exhaustive()
     }
+}
+
+/// Fails for a value of more than [`VALUE_BYTES_MAX`] bytes: sessions, plans and held results have copies of settings.
+///
+/// # Errors
+/// 54000.
+pub fn check_length(byte_count: usize) -> Result<()> {
+    if byte_count <= VALUE_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "the value of a setting has {byte_count} bytes or more, and {VALUE_BYTES_MAX} are the most"
+    );
+    Err(Error::Invalid { message, fault: Fault::TooLong, position: None })
 }
 
 fn find(name: &str) -> Result<&'static Setting> {

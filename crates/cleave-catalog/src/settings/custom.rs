@@ -28,6 +28,11 @@ impl CustomSettings {
         name.contains('.') && name.split('.').all(is_part)
     }
 
+    /// Bytes of their names and values.
+    pub(super) fn byte_count(&self) -> usize {
+        self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&String> {
         self.0.get(&name.to_ascii_lowercase())
     }

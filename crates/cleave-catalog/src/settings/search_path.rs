@@ -69,6 +69,12 @@ impl SearchPath {
         Some(Self { text: text.to_owned(), names })
     }
 
+    /// Bytes of its text and names.
+    pub(super) fn byte_count(&self) -> usize {
+        let names = self.names.iter().map(|name| size_of::<String>() + name.len());
+        self.text.len() + names.sum::<usize>()
+    }
+
     /// The text of a list of `names`, each quoted if necessary.
     pub fn listed(names: &[String]) -> String {
         let quoted = names.iter().map(|name| match name.is_empty() {

@@ -228,3 +228,20 @@ fn idle_settings_keep_what_was_set() {
     let names: Vec<_> = presets::LIST.iter().map(|setting| setting.name).collect();
     assert!(names.is_sorted(), "{names:?}");
 }
+
+#[test]
+fn a_value_has_so_many_bytes() {
+    let mut settings = Settings::default();
+    let path = |count: usize| format!("{}public", "x, ".repeat(count));
+    settings.set("search_path", &path(20_000)).unwrap();
+    assert!(settings.text_bytes() > 60_000);
+    for (name, value) in [
+        ("search_path", path(30_000)),
+        ("application_name", "x".repeat(70_000)),
+        ("work_mem", "1".repeat(70_000)),
+        ("my.own", "x".repeat(70_000)),
+    ] {
+        assert_eq!(settings.set(name, &value).unwrap_err().sqlstate(), "54000", "{name}");
+    }
+    assert!(settings.search_path.has_public());
+}

@@ -14,7 +14,8 @@
 //!
 //! Invariants: a result is neither held of nor given to a statement that sees uncommitted changes of its own, runs at
 //! level SERIALIZABLE, whose reads must be noted, calls a function that is not immutable, or reads anything but tables
-//! of Cleave. Held rows take memory of queries, at most a quarter of it.
+//! of Cleave. Held rows, with the query and the settings that are their key, take memory of queries, at most a quarter
+//! of it.
 //!
 //! Source: NDP result sets, sections 3 (reuse semantics) and 5 (experiment 4).
 
@@ -62,8 +63,10 @@ const RESULT_COUNT_MAX: usize = 1024;
 const MEMORY_SHARE: usize = 4;
 /// The share of all bytes that one result may take.
 const RESULT_SHARE: u64 = 2;
-/// Most bytes of a query with its constants, which no memory is charged for.
+/// Most bytes of a query with its constants.
 const QUERY_BYTES_MAX: usize = 16 << 10;
+/// A query takes so many times the bytes of its text.
+const QUERY_TIMES: usize = 10;
 /// Characters of a statement that are held.
 const TEXT_CHARACTERS_MAX: usize = 1000;
 
@@ -252,7 +255,7 @@ impl HeldResults {
     pub(super) fn hold(&self, passed: Passing, query: &PlannedQuery) {
         let cost = passed.stopwatch.elapsed() + query.planning;
         let is_worth_it = passed.wanted.is_known || cost >= ALWAYS_HELD;
-        if !is_worth_it || passed.wanted.key.query.to_string().len() > QUERY_BYTES_MAX {
+        if !is_worth_it || !passed.takes_key() {
             return;
         }
         let state = query.context.state();
@@ -366,6 +369,16 @@ impl HeldResult {
 }
 
 impl Passing {
+    /// Takes memory for the key, too: the query and the settings; whether it may be held with that.
+    fn takes_key(&self) -> bool {
+        let key = &self.wanted.key;
+        let of_query = key.query.to_string().len();
+        let bytes = of_query.saturating_mul(QUERY_TIMES).saturating_add(key.settings.text_bytes());
+        of_query <= QUERY_BYTES_MAX
+            && self.rows.memory.try_grow(bytes).is_ok()
+            && self.rows.bytes() <= self.bytes_max / RESULT_SHARE
+    }
+
     /// With the rows of `batch`; None: the result becomes too large to be held.
     pub(super) fn with(mut self: Box<Self>, batch: &RecordBatch) -> Option<Box<Self>> {
         let rows = &mut self.rows;

@@ -3,7 +3,7 @@
 //! Source: PostgreSQL's manual, "SET", "RESET", "SHOW".
 
 use cleave_catalog::error::Result;
-use cleave_catalog::settings::SearchPath;
+use cleave_catalog::settings::{SearchPath, check_length};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Reader, Statement};
@@ -87,7 +87,7 @@ impl Reader<'_> {
         if self.take("default") {
             return Ok(None);
         }
-        let mut names = Vec::new();
+        let (mut names, mut byte_count) = (Vec::new(), 0);
         loop {
             names.push(match self.parser.peek_token().token {
                 Token::Word(word) if word.quote_style.is_none() => {
@@ -96,6 +96,8 @@ impl Reader<'_> {
                 }
                 _ => self.option_value()?,
             });
+            byte_count += names.last().map_or(0, String::len) + ", ".len();
+            check_length(byte_count)?;
             if !self.parser.consume_token(&Token::Comma) {
                 return Ok(Some(SearchPath::listed(&names)));
             }
@@ -164,6 +166,7 @@ impl Reader<'_> {
             value.push_str(sign);
             let number = matches!(self.parser.peek_token().token, Token::Number(..));
             value.push_str(&self.option_value()?);
+            check_length(value.len())?;
             // The tokenizer reads 64MB as the number 64 and the word MB.
             if let Token::Word(unit) = self.parser.peek_token().token
                 && number
