@@ -9,7 +9,8 @@
 //! 2. [`login`] lets the database's users in, by HTTP's Basic authentication.
 //! 3. [`health`] answers whether the process lives and can be used, [`metrics`] with its figures in
 //!    [`exposition`] format.
-//! 4. [`patience`] ends an answer that its reader does not take, and [`arrival`] a body that does not come.
+//! 4. [`head`] refuses a request that names no host, or two, and one with a head that is too long.
+//! 5. [`patience`] ends an answer that its reader does not take, and [`arrival`] a body that does not come.
 //!
 //! Invariants: what other machines can reach is behind TLS and passwords, by the same rule as PostgreSQL's protocol
 //! ([`options::check`](super::options::check)). A request has a bounded head, time to send it, and body; connections
@@ -20,6 +21,7 @@
 
 pub(crate) mod arrival;
 mod exposition;
+mod head;
 mod health;
 pub(crate) mod login;
 mod metrics;
@@ -235,5 +237,8 @@ where
         .header_read_timeout(HEAD_TIME_MAX)
         .max_headers(HEADER_COUNT_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+        .serve_connection(
+            TokioIo::new(stream),
+            TowerToHyperService::new(router.layer(from_fn(head::judged))),
+        )
 }
