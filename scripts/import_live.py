@@ -137,6 +137,7 @@ def compare(binary, folder, port, owner):
         command = [binary, "sql", "--db", folder / "taken", "--format", "csv", "-c", question]
         ours = rows(servers.output(command))[1:]
         assert ours == theirs, f"{question}\nPostgreSQL:\n{theirs}\nCleave:\n{ours}"
+    definitions_are_no_scripts(ask, imported, url, folder)
     # They go on where they were, and keep what they promise.
     sql = lambda text: subprocess.run(
         [str(part) for part in [binary, "sql", "--db", folder / "taken", "-c", text]], capture_output=True, text=True
@@ -152,6 +153,30 @@ def compare(binary, folder, port, owner):
         done = sql(text)
         assert state in done.stderr, (text, done.stderr)
     print("imported from PostgreSQL: the same rows, keys, sequences and constraints")
+
+
+def definitions_are_no_scripts(ask, imported, url, folder):
+    """A server whose catalog functions answer with more than a definition."""
+    stolen = folder / "stolen"
+    ask("-c", "CREATE DATABASE evil")
+    more = f"; COPY (SELECT 1) TO ''{stolen}''"
+    ask("-d", "evil", "-c", f"""
+        SET allow_system_table_mods = on;
+        CREATE TABLE t (a int DEFAULT 1, b int);
+        CREATE VIEW v AS SELECT a FROM t;
+        CREATE INDEX i ON t (a);
+        GRANT ALL ON ALL TABLES IN SCHEMA public TO ada;
+        CREATE OR REPLACE FUNCTION pg_catalog.pg_get_indexdef(oid) RETURNS text LANGUAGE sql
+            AS $$ SELECT 'CREATE INDEX i ON t (a){more}' $$;
+        CREATE OR REPLACE FUNCTION pg_catalog.pg_get_viewdef(oid) RETURNS text LANGUAGE sql
+            AS $$ SELECT 'SELECT 1{more}' $$;
+        CREATE OR REPLACE FUNCTION pg_catalog.pg_get_expr(pg_node_tree, oid) RETURNS text LANGUAGE sql
+            AS $$ SELECT '1{more}' $$""")
+    for options in [["--dry-run"], []]:
+        code, told = imported(url.replace("/shop", "/evil"), "evil", *options)
+        print(told)
+        assert code == 3 and not stolen.exists(), told
+        assert told.count("--trust-statements") == 3, told
 
 
 if __name__ == "__main__":

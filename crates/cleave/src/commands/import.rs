@@ -9,9 +9,13 @@
 //!
 //! A column of a type that this version does not have is imported as text ([`text_columns`]).
 //!
-//! A dry run does all of it in a temporary database, which it removes: it reports exactly what an import would do.
+//! A dry run does all of it in memory, and keeps nothing: it reports exactly what an import would do. If memory has no
+//! room for that, a folder for temporary files has to do.
 //!
 //! For a server, [`live`] makes such statements from its catalog, and streams the rows.
+//!
+//! What somebody else wrote is not trusted: only [some kinds of statements](trust) run, in a session that neither reads
+//! nor writes files.
 //!
 //! Invariant: nothing is dropped silently. Skipped and failed statements are reported at the end, with line and reason.
 //!
@@ -21,8 +25,10 @@ mod dump;
 mod live;
 mod plan;
 mod text_columns;
+mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::env;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -30,7 +36,9 @@ use std::sync::Arc;
 
 use clap::Args;
 use cleave_client::{Address, ClientError};
-use cleave_host::{Changes, ClientStreams, Database, Effort, Error, NameKind, Outcome, Session};
+use cleave_host::{
+    Changes, Client, ClientStreams, Database, Effort, Error, NameKind, Outcome, Session,
+};
 use tempfile::TempDir;
 
 use crate::arguments::Place;
@@ -40,6 +48,13 @@ use dump::Item;
 use live::{Source, Step};
 use plan::Fate;
 use text_columns::TextColumn;
+use trust::Kind;
+
+/// Where files are in memory, on Linux.
+const MEMORY: &str = "/dev/shm";
+/// The room for a dry run: so many times what is read, and some bytes.
+const ROOM_TIMES: u64 = 3;
+const ROOM_BYTES: u64 = 256 << 20;
 
 /// `cleave import …`.
 #[derive(Debug, Clone, Args)]
@@ -49,9 +64,12 @@ pub(crate) struct ImportOptions {
     /// Only report objects that this version does not support, without failing
     #[arg(long)]
     skip_unsupported: bool,
-    /// Only report what would be imported: imports into a scratch database in the temporary folder (TMPDIR)
+    /// Only report what would be imported: does it in memory (/dev/shm), or in TMPDIR if there is no room
     #[arg(long)]
     dry_run: bool,
+    /// Run whatever is written there, also what is no definition, row or comment: it may read and write files
+    #[arg(long)]
+    trust_statements: bool,
 }
 
 /// The results of an import.
@@ -85,7 +103,8 @@ pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Fa
         dump::DumpError::Io(source) => Failure::File { path: path.clone(), source },
         other => Failure::Usage(format!("{}: {other}", path.display())),
     })?;
-    let (target, mut session) = Target::open(options, place).await?;
+    let bytes = std::fs::metadata(path).ok().map(|found| found.len());
+    let (target, mut session) = Target::open(options, place, bytes).await?;
     let mut told = Told { fails_by_kind_only: true, ..Told::default() };
     for (item, fate) in plan::planned(&items) {
         let statement = match fate {
@@ -98,7 +117,8 @@ pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Fa
         };
         let (statement, as_text) = with_text_columns(statement);
         let input = item_rows(path, item)?;
-        match Box::pin(take(&mut session, input, &statement)).await {
+        let kind = options.kind(Kind::OfDump);
+        match Box::pin(take(&mut session, input, (&statement, kind))).await {
             Ok((tag, row_count)) => {
                 *told.done.entry(tag).or_default() += 1;
                 told.row_count += row_count;
@@ -128,12 +148,12 @@ async fn from_server(
     let broken = |error: ClientError| Failure::Usage(error.to_string());
     let source = Source::connect(server).map_err(broken)?;
     let steps = source.steps().map_err(broken)?;
-    let (target, mut session) = Target::open(options, place).await?;
+    let (target, mut session) = Target::open(options, place, source.bytes()).await?;
     let mut told = Told { fails_by_kind_only: true, ..Told::default() };
     let mut missing: BTreeSet<String> = BTreeSet::new();
     for step in steps {
         let mut input = None;
-        let (statement, table) = match step {
+        let (kind, statement, table) = match step {
             Step::Missing(what) => {
                 told.fail(String::new(), &what, &Error::unsupported("its kind"), "");
                 continue;
@@ -147,14 +167,20 @@ async fn from_server(
                         break;
                     }
                 }
-                (format!("COPY {table} ({columns}) FROM STDIN"), None)
+                (Kind::Rows, format!("COPY {table} ({columns}) FROM STDIN"), None)
             }
-            Step::Table(table, statement) => (statement, Some(table)),
-            Step::Run(statement) => (statement, None),
-            Step::Value(statement) => (statement, None),
+            Step::Table(table, statement) => (Kind::Table, statement, Some(table)),
+            Step::Run(kind, statement) => (kind, statement, None),
+            Step::Refused(what, table, error) if !options.trust_statements => {
+                told.fail(String::new(), &what, &error, "");
+                missing.extend(table);
+                continue;
+            }
+            Step::Refused(statement, table, _) => (Kind::OfDump, statement, table),
         };
         let (statement, as_text) = with_text_columns(statement);
-        match Box::pin(take(&mut session, input, &statement)).await {
+        let taken = take(&mut session, input, (&statement, options.kind(kind)));
+        match Box::pin(taken).await {
             Ok((tag, row_count)) => {
                 *told.done.entry(tag).or_default() += 1;
                 told.row_count += row_count;
@@ -181,16 +207,49 @@ struct Target {
     scratch: Option<TempDir>,
 }
 
+impl ImportOptions {
+    /// What a statement has to be; None: anything runs.
+    fn kind(&self, kind: Kind) -> Option<Kind> {
+        (!self.trust_statements).then_some(kind)
+    }
+}
+
 impl Target {
-    async fn open(options: &ImportOptions, place: &Place) -> Result<(Self, Session), Failure> {
+    /// For what takes about so many `bytes`.
+    async fn open(
+        options: &ImportOptions,
+        place: &Place,
+        bytes: Option<u64>,
+    ) -> Result<(Self, Session), Failure> {
+        let (target, mut session) = Self::opened(options, place, bytes).await?;
+        if !options.trust_statements {
+            let client = session.settings().client.clone();
+            session.set_client(Client { serves_files: false, ..client });
+        }
+        Ok((target, session))
+    }
+
+    async fn opened(
+        options: &ImportOptions,
+        place: &Place,
+        bytes: Option<u64>,
+    ) -> Result<(Self, Session), Failure> {
         if !options.dry_run {
             let (database, session) = open::open(place, Create::IfAbsent).await?;
             let before = database.changes();
             return Ok((Self { database, before, scratch: None }, session));
         }
-        let scratch = tempfile::tempdir().map_err(Failure::file(&std::env::temp_dir()))?;
-        let directory = scratch.path().join("db");
-        let database = open::open_directory(&directory, Create::IfAbsent, place.memory()).await?;
+        let folder = if has_room_in_memory(bytes) { PathBuf::from(MEMORY) } else { env::temp_dir() };
+        let mut scratch = tempfile::tempdir_in(&folder).map_err(Failure::file(&folder))?;
+        let opened = scratch_database(&scratch, place).await;
+        let database = match opened {
+            // Not everything that a database needs may be there.
+            Err(_) if folder == Path::new(MEMORY) => {
+                scratch = tempfile::tempdir().map_err(Failure::file(&env::temp_dir()))?;
+                scratch_database(&scratch, place).await?
+            }
+            opened => opened?,
+        };
         let session = open::session(&database, &place.settings)?;
         let before = Changes::default();
         Ok((Self { database, before, scratch: Some(scratch) }, session))
@@ -206,6 +265,20 @@ impl Target {
         self.database.checkpoint().await.map_err(Failure::Sql)?;
         Ok(failures)
     }
+}
+
+/// The database of a dry run.
+async fn scratch_database(scratch: &TempDir, place: &Place) -> Result<Arc<Database>, Failure> {
+    let directory = scratch.path().join("db");
+    open::open_directory(&directory, Create::IfAbsent, place.memory()).await
+}
+
+/// Whether memory has room for the database of a dry run that takes about so many `bytes`.
+fn has_room_in_memory(bytes: Option<u64>) -> bool {
+    let found = rustix::fs::statvfs(MEMORY);
+    let room = found.map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize));
+    let needed = bytes.map(|bytes| bytes.saturating_mul(ROOM_TIMES).saturating_add(ROOM_BYTES));
+    needed.is_some_and(|needed| needed <= room)
 }
 
 /// The rows that follow a statement in its file.
@@ -225,12 +298,15 @@ fn with_text_columns(statement: String) -> (String, Vec<(String, TextColumn)>) {
     made.unwrap_or((statement, Vec::new()))
 }
 
-/// Runs one statement; returns its tag without counts, and the number of its rows.
+/// Runs one statement, which has to be of `kind`; returns its tag without counts, and the number of its rows.
 async fn take(
     session: &mut Session,
     input: Option<Box<dyn Read + Send>>,
-    statement: &str,
+    (statement, kind): (&str, Option<Kind>),
 ) -> Result<(String, u64), Error> {
+    if let Some(kind) = kind {
+        trust::check(statement, &session.settings().client.database, kind)?;
+    }
     session.set_client_streams(ClientStreams { input, output: None });
     let outcomes = session.run(statement).await;
     session.set_client_streams(ClientStreams::default());

@@ -127,3 +127,38 @@ fn a_server_that_runs_is_taken() {
     let check = "INSERT INTO customers (email, age) VALUES ('d@x', -1)";
     assert!(sql(&target, &["-c", check]).fails(3).contains("customers_age_check"));
 }
+
+#[test]
+fn what_a_stranger_wrote_only_defines_and_fills_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dump, stolen) = (folder.path().join("dump.sql"), folder.path().join("stolen"));
+    let directory = folder.path().join("db");
+    let (dump_text, db) = (dump.to_str().unwrap(), directory.to_str().unwrap());
+    let target = stolen.display();
+    let text = format!(
+        "CREATE TABLE public.t (a integer DEFAULT 1);\nCOPY public.t (a) FROM stdin;\n1\n2\n\\.\n\
+         COPY public.t TO '{target}';\nCOPY (SELECT 1) TO '{target}';\nBACKUP TO '{target}';\n\
+         SELECT * FROM '{dump_text}';\nALTER SYSTEM SET autoanalyze = off;\nCREATE ROLE eve SUPERUSER;\n\
+         DROP TABLE public.t;\nDELETE FROM public.t;\nCREATE VIEW v AS SELECT * FROM read_csv('{dump_text}');\n\
+         COMMENT ON TABLE public.t IS 'kept';\nSELECT pg_catalog.set_config('search_path', '', false);\n"
+    );
+    std::fs::write(&dump, text).unwrap();
+    for options in [&["--dry-run"][..], &[]] {
+        let command = [&["import", dump_text, "--db", db][..], options].concat();
+        let told = cleave(&command);
+        assert_eq!(told.exit_code, 3, "{told:#?}");
+        assert!(!stolen.exists(), "{told:#?}");
+        let (_, refused) = told.stdout.split_once("not taken:\n").unwrap();
+        for line in [6, 7, 8, 9, 10, 11, 12, 13, 14] {
+            assert!(refused.contains(&format!("line {line}: ")), "{line}: {refused}");
+        }
+        assert_eq!(refused.lines().count(), 9, "{refused}");
+        assert_eq!(directory.exists(), options.is_empty());
+    }
+    let rows = sql(&directory, &["-c", "SELECT count(*) FROM t", "--format", "csv"]).ok();
+    assert_eq!(rows, "count\n2\n");
+    let trusted = folder.path().join("trusted");
+    let into = trusted.to_str().unwrap();
+    cleave(&["import", dump_text, "--db", into, "--trust-statements"]);
+    assert!(stolen.exists());
+}

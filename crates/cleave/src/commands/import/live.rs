@@ -21,18 +21,21 @@ use std::sync::{Mutex, PoisonError};
 use bytes::{Buf, Bytes};
 use cleave_client::blocking::{self, wait};
 use cleave_client::{Address, Client, ClientError, CopyOut, TextRows};
+use cleave_host::Error;
+
+use super::trust::{self, Kind};
 
 /// A step of an import.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Step {
-    /// Run a statement.
-    Run(String),
+    /// Run a statement of this kind.
+    Run(Kind, String),
     /// Make a table: its name, and the statement.
     Table(String, String),
     /// Load the rows of a table: its name, and these of its columns.
     Rows(String, String),
-    /// Set the value of a sequence: a statement.
-    Value(String),
+    /// A statement that is not to be run, with the table that it would make, and why.
+    Refused(String, Option<String>, Error),
     /// An object that cannot be imported.
     Missing(String),
 }
@@ -42,6 +45,8 @@ pub(super) struct Source {
     client: Mutex<Client>,
     /// The OID of its schema `public`.
     schema: String,
+    /// What its database takes.
+    bytes: Option<u64>,
 }
 
 /// Rows of a COPY, as bytes.
@@ -79,11 +84,19 @@ impl Source {
                 Err(error) => return Err(error),
             }
         }
+        // Outside of the transaction, which goes on if there is no answer.
+        let size = wait(client.query_text("SELECT pg_database_size(current_database())"));
+        let bytes = size.ok().and_then(|size| size.text(0, 0)?.parse().ok());
         wait(client.query_text("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"))?;
         let namespace = "SELECT oid FROM pg_namespace WHERE nspname = 'public'";
         let found = wait(client.query_text(namespace))?;
         let schema = found.text(0, 0).unwrap_or("0").to_owned();
-        Ok(Self { client: Mutex::new(client), schema })
+        Ok(Self { client: Mutex::new(client), schema, bytes })
+    }
+
+    /// What its database takes, if it tells.
+    pub(super) fn bytes(&self) -> Option<u64> {
+        self.bytes
     }
 
     /// The rows of a table.
@@ -111,7 +124,7 @@ impl Source {
         let free = sequences.iter().filter(|(name, _)| !owned.contains(&name.as_str()));
         steps.extend(free.map(|(name, sequence)| {
             let Sequence { kind, options, .. } = sequence;
-            Step::Run(format!("CREATE SEQUENCE {name} AS {kind} {options}"))
+            Step::Run(Kind::Sequence, format!("CREATE SEQUENCE {name} AS {kind} {options}"))
         }));
         let (mut rows, mut behind) = (Vec::new(), Vec::new());
         for table in rows_of(&tables) {
@@ -123,10 +136,12 @@ impl Source {
             let mut parts: Vec<String> =
                 columns.iter().map(|column| column.definition(&sequences)).collect();
             parts.extend(constraints.remove(name).unwrap_or_default());
-            steps.push(Step::Table(
-                name.to_owned(),
-                format!("CREATE TABLE {name} ({})", parts.join(", ")),
-            ));
+            let statement = format!("CREATE TABLE {name} ({})", parts.join(", "));
+            let defaults = columns.iter().filter_map(|column| column.default.as_deref());
+            steps.push(match defaults.map(trust::check_default).find_map(Result::err) {
+                None => Step::Table(name.to_owned(), statement),
+                Some(error) => Step::Refused(statement, Some(name.to_owned()), error),
+            });
             let copied: Vec<&str> = columns.iter().filter_map(Column::copied).collect();
             if !copied.is_empty() {
                 rows.push(Step::Rows(name.to_owned(), copied.join(", ")));
@@ -137,7 +152,8 @@ impl Source {
         let values = sequences.iter().filter(|(name, _)| !owned.contains(&name.as_str()));
         steps.extend(values.filter_map(|(name, sequence)| {
             let last = sequence.last.as_ref()?;
-            Some(Step::Value(format!("SELECT setval({}, {last})", literal(name))))
+            let value = format!("SELECT setval({}, {last})", literal(name));
+            Some(Step::Run(Kind::Value, value))
         }));
         steps.append(&mut behind);
         let indexes = self.ask(&format!(
@@ -146,11 +162,12 @@ impl Source {
              AND i.indexrelid NOT IN (SELECT conindid FROM pg_constraint WHERE contype IN ('u', 'x', 'p')) ORDER BY \
                 i.indexrelid",
         ))?;
-        steps.extend(rows_of(&indexes).map(|index| Step::Run(index.text(0).to_owned())));
+        steps.extend(rows_of(&indexes).map(|index| Step::Run(Kind::Index, index.text(0).to_owned())));
         let foreign = self.constraints_of("= 'f'")?;
         steps.extend(rows_of(&foreign).map(|key| {
             let [table, name, text] = [0, 1, 2].map(|place| key.text(place));
-            Step::Run(format!("ALTER TABLE {table} ADD CONSTRAINT {name} {text}"))
+            let added = format!("ALTER TABLE {table} ADD CONSTRAINT {name} {text}");
+            Step::Run(Kind::Constraint, added)
         }));
         let views = self.ask(&format!(
             "SELECT quote_ident(c.relname), v.definition FROM pg_class c JOIN pg_views v ON v.viewname = c.relname \
@@ -159,7 +176,11 @@ impl Source {
         ))?;
         steps.extend(rows_of(&views).map(|view| {
             let query = view.text(1).trim().trim_end_matches(';');
-            Step::Run(format!("CREATE VIEW {} AS {query}", view.text(0)))
+            let statement = format!("CREATE VIEW {} AS {query}", view.text(0));
+            match trust::check_query(query) {
+                Ok(()) => Step::Run(Kind::View, statement),
+                Err(error) => Step::Refused(statement, None, error),
+            }
         }));
         steps.append(&mut self.comments()?);
         Ok(steps)
@@ -184,7 +205,7 @@ impl Source {
                 (None, "v") => format!("VIEW {name}"),
                 (None, _) => format!("TABLE {name}"),
             };
-            Step::Run(format!("COMMENT ON {what} IS {text}"))
+            Step::Run(Kind::Comment, format!("COMMENT ON {what} IS {text}"))
         };
         Ok(rows_of(&rows).map(comment).collect())
     }
@@ -385,14 +406,14 @@ impl Column {
         let sequence = self.sequence.as_ref()?;
         if self.identity.is_empty() {
             let owner = format!("{table}.{}", self.name);
-            return Some(Step::Run(format!("ALTER SEQUENCE {sequence} OWNED BY {owner}")));
+            let owned = format!("ALTER SEQUENCE {sequence} OWNED BY {owner}");
+            return Some(Step::Run(Kind::Owner, owned));
         }
         let last = sequences.get(sequence)?.last.as_ref()?;
         // Here it may have another name.
         let (table, column) = (literal(table), literal(&self.plain_name));
-        Some(Step::Value(format!(
-            "SELECT setval(pg_get_serial_sequence({table}, {column}), {last})"
-        )))
+        let value = format!("SELECT setval(pg_get_serial_sequence({table}, {column}), {last})");
+        Some(Step::Run(Kind::Value, value))
     }
 }
 

@@ -64,6 +64,9 @@ fn skipped(text: &str) -> Option<&'static str> {
         return Some("rights are not taken: they are of roles of the other database");
     }
     if words.take("alter") {
+        if words.take("default") && words.take("privileges") {
+            return Some("rights are not taken: they are of roles of the other database");
+        }
         return text
             .to_ascii_lowercase()
             .contains(" owner to ")
