@@ -24,7 +24,7 @@ use cleave_replica::check::{CheckOptions, CheckReport};
 use cleave_replica::replication::Replication;
 use futures::future::BoxFuture;
 
-use crate::session::Session;
+use crate::session::{KeptByAll, Session};
 use crate::temporary::TemporaryFolder;
 pub use cleave_engine::storage_engine::{
     BUFFER_POOL_BYTES_DEFAULT, EMBEDDED_DEVICE_NAME, OpenOptions, QUERY_MEMORY_BYTES_DEFAULT,
@@ -34,6 +34,7 @@ pub use cleave_engine::storage_engine::{
 pub struct Database {
     queries: Arc<QueryEngine>,
     pub(crate) replication: Arc<Replication>,
+    pub(crate) kept: KeptByAll,
 }
 
 impl Database {
@@ -47,7 +48,8 @@ impl Database {
     pub fn open(directory: &Path, options: OpenOptions) -> BoxFuture<'_, Result<Arc<Self>>> {
         Box::pin(async move {
             let (engine, replication) = Replication::open(directory, options).await?;
-            Ok(Arc::new(Self { queries: QueryEngine::new(engine), replication }))
+            let (queries, kept) = (QueryEngine::new(engine), KeptByAll::default());
+            Ok(Arc::new(Self { queries, replication, kept }))
         })
     }
 

@@ -53,5 +53,6 @@ pub use cleave_replica::{backup, check, inspect, log_replica, replication};
 pub use cleave_sql::{copy, dialect, statement};
 pub use database::{Database, OpenOptions};
 pub use session::{
-    ClientStreams, CountedFile, Described, Outcome, ResultRows, SentRows, Session, Started,
+    BEGUN_QUERY_BYTES, ClientStreams, CountedFile, Described, Kept, KeptMemory, Outcome,
+    ResultRows, ScriptMemory, SentRows, Session, Started,
 };

@@ -36,6 +36,7 @@ mod definitions;
 mod devices;
 mod discard;
 mod drop_table;
+mod exact_names;
 mod explain;
 mod foreign_key_rules;
 mod foreign_keys;
@@ -44,6 +45,7 @@ mod identity;
 mod indexes;
 mod insert;
 mod insert_fragment;
+mod kept;
 mod key_locks;
 mod later_privileges;
 mod lifted;
@@ -122,7 +124,10 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 
 use block::{Block, modes, own};
-pub use charge::SentRows;
+pub use charge::{ScriptMemory, SentRows};
+pub(crate) use kept::KeptByAll;
+pub use cursors::BEGUN_QUERY_BYTES;
+pub use kept::{Kept, KeptMemory};
 pub use copy::{ClientStreams, CountedFile};
 pub use prepared::Described;
 pub use started::{ResultRows, Started};
@@ -164,6 +169,7 @@ pub struct Session {
     parts: Option<Box<Parts>>,
     /// State of EXPLAIN ANALYZE, while a statement that changes rows runs.
     measuring: Option<Measuring>,
+    kept: Arc<KeptMemory>,
     prepared: PreparedStatements,
     cursors: Cursors,
     /// The runtime that computes the rows of cursors; None: the task that fetches them does.
@@ -228,10 +234,16 @@ impl Session {
         SentRows::new(&self.database)
     }
 
+    /// The memory that it keeps for its client, of which a server takes what it keeps for him.
+    pub fn kept(&self) -> &Arc<KeptMemory> {
+        &self.kept
+    }
+
     /// A session on `database` with default settings.
     pub fn new(database: Arc<Database>) -> Self {
         let settings = Settings::default();
         let cursors = Cursors::of(settings.client.objects.clone());
+        let kept = KeptMemory::of(&database);
         Self {
             database,
             settings,
@@ -247,6 +259,7 @@ impl Session {
             parts: None,
             measuring: None,
             prepared: PreparedStatements::default(),
+            kept,
             cursors,
             runtime: None,
             background: background::Background::default(),
@@ -486,6 +499,10 @@ impl Session {
             batch::forget(self);
         } else if !goes_on {
             self.begin_statement()?;
+            parsed = match self.with_exact_names(parsed) {
+                Ok(parsed) => parsed,
+                Err(error) => return self.end_statement(Err(error)).await,
+            };
         }
         output::check_hints(Some(&parsed.statement), &hints)?;
         self.hinted = under(&self.settings, &hints)?;
@@ -548,6 +565,7 @@ impl Session {
         };
         let outcome = serializable::end_tracked(&mut self.statement_tracked, outcome);
         self.statement_locks = None;
+        self.forget_names();
         self.settings.client.advisory.end_statement();
         let outcome = outcome.map_err(|error| rights::without_values(self, error));
         if let Err(error) = &outcome {

@@ -11,8 +11,8 @@
 //! WITH HOLD, a device behind a link writes many rows as a result set, from DECLARE on ([`DeferredQuery`]): FETCH waits
 //! for it. Then neither a run nor the snapshot lives as long as the session.
 //!
-//! Invariant: a cursor holds in memory only what its query makes ahead and the rest of one batch. What a cursor WITH
-//! HOLD takes besides is charged to the memory of queries, since it stays as long as its session.
+//! Invariant: a cursor holds in memory only what its query makes ahead and the rest of one batch. What it takes besides
+//! is part of what its session [keeps](super::kept).
 //!
 //! Source: PostgreSQL's manual, "DECLARE", "FETCH".
 
@@ -29,15 +29,16 @@ use cleave_sql::statement::parse::{Declare, Fetch};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
-use super::charge::Charge;
+use super::kept::Kept;
 use super::started::ResultRows;
 use super::{Outcome, Session, Started, block, started};
 
 /// Cursors that a session may keep: each is a running query.
 const CURSOR_COUNT_MAX: usize = 1000;
 
-/// Memory of a query and its plan that a cursor WITH HOLD keeps: about 90 kB were measured for a short one.
-const HELD_BYTES: usize = 96 << 10;
+/// Memory of a query that has begun, with its plan, and is kept for later rows: about 90 kB were measured for a short
+/// one.
+pub const BEGUN_QUERY_BYTES: usize = 96 << 10;
 
 /// The cursors of a session, by name.
 pub(super) struct Cursors {
@@ -53,8 +54,7 @@ struct Cursor {
     is_flushed: bool,
     /// Savepoints that existed when it was declared.
     depth: usize,
-    /// Of one WITH HOLD.
-    _memory: Option<Charge>,
+    _memory: Kept,
 }
 
 /// The rows that a cursor has not given yet.
@@ -200,14 +200,7 @@ pub(super) async fn declare(
             position: None,
         });
     }
-    let memory = match is_held {
-        true => {
-            let charge = Charge::named(&session.database, "cursors WITH HOLD");
-            charge.grow(HELD_BYTES)?;
-            Some(charge)
-        }
-        false => None,
-    };
+    let memory = session.kept.keep("cursors", BEGUN_QUERY_BYTES.saturating_add(text.len()))?;
     let view = session.view().await?;
     let asked = QueryRequest { query, parameters, view: Some(&view) };
     let (database, settings) = (session.database.queries(), session.in_force());

@@ -46,6 +46,7 @@ use futures::future::BoxFuture;
 
 use super::concerned::patiently;
 use super::insert::ConstantInsert;
+use super::kept::{Kept, KeptMemory};
 use super::modify::Returns;
 use super::modify_row::KeyedChange;
 use super::place::check_place;
@@ -62,8 +63,12 @@ pub(super) use values::values_of;
 
 /// Statements that a session may keep.
 const STATEMENT_COUNT_MAX: usize = 10_000;
-/// Bytes of their text in all; what is made of them takes about ten times as much.
+/// Bytes of their text in all.
 const TEXT_BYTES_MAX: usize = 16 << 20;
+/// What is made of a text takes so many times as much.
+const TEXT_TIMES: usize = 10;
+/// Bytes of a prepared statement besides.
+const STATEMENT_BYTES: usize = 8 << 10;
 
 /// The description of a prepared statement without values.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,6 +89,8 @@ pub(super) struct PreparedStatements {
     by_name: BTreeMap<String, Arc<PreparedStatement>>,
     /// Bytes of their text in all.
     text_bytes: usize,
+    /// What the session keeps for them.
+    kept: Option<Kept>,
 }
 
 /// A prepared statement.
@@ -177,15 +184,34 @@ impl PreparedStatements {
     }
 
     /// Keeps `prepared` as `name`, in the place of what that was.
-    fn put(&mut self, name: &str, prepared: Arc<PreparedStatement>) {
-        self.text_bytes += prepared.source.text.byte_count();
-        let before = self.by_name.insert(name.to_owned(), prepared);
-        self.text_bytes -= before.map_or(0, |before| before.source.text.byte_count());
+    fn put(
+        &mut self,
+        name: &str,
+        prepared: Arc<PreparedStatement>,
+        memory: &Arc<KeptMemory>,
+    ) -> Result<()> {
+        let bytes_of = |prepared: &PreparedStatement| prepared.source.text.byte_count();
+        let before = self.by_name.get(name);
+        let count = self.by_name.len() + usize::from(before.is_none());
+        let text_bytes = self.text_bytes + bytes_of(&prepared);
+        let text_bytes = text_bytes - before.map_or(0, |before| bytes_of(before));
+        let kept = match &mut self.kept {
+            Some(kept) => kept,
+            none => none.insert(memory.keep("prepared statements", 0)?),
+        };
+        kept.set(count * STATEMENT_BYTES + text_bytes * TEXT_TIMES)?;
+        self.text_bytes = text_bytes;
+        self.by_name.insert(name.to_owned(), prepared);
+        Ok(())
     }
 
     fn remove(&mut self, name: &str) {
-        let before = self.by_name.remove(name);
-        self.text_bytes -= before.map_or(0, |before| before.source.text.byte_count());
+        let Some(before) = self.by_name.remove(name) else { return };
+        self.text_bytes -= before.source.text.byte_count();
+        if let Some(kept) = &mut self.kept {
+            // To keep fewer bytes is never refused.
+            drop(kept.set(self.by_name.len() * STATEMENT_BYTES + self.text_bytes * TEXT_TIMES));
+        }
     }
 
     fn find(&self, name: &str) -> Result<&Arc<PreparedStatement>> {
@@ -302,6 +328,7 @@ impl Session {
         types: &'a [Option<ColumnType>],
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
+            let parsed = self.with_exact_names(parsed)?;
             if !parsed.statement.properties().takes_parameters {
                 return Err(Error::Unsupported {
                     what: "PREPARE of this statement".to_owned(),
@@ -504,7 +531,7 @@ async fn prepare_source(
     let declared = declared.into_iter().map(|known| known.map(parameter_type)).collect();
     let source = Source { statement, text: StatementText::of(&text), hints, declared };
     let prepared = describe_source(session, source, is_open).await?;
-    session.prepared.put(name, Arc::new(prepared));
+    session.prepared.put(name, Arc::new(prepared), &session.kept)?;
     Ok(())
 }
 
@@ -562,6 +589,16 @@ pub(super) async fn prepared_now(
     if !session.in_force().search_path.has_public() {
         search_path::check_path(session, &known.source.text.with(&Parameters::default()))?;
     }
+    if session.defined().has_any_temporary() || session.defined().is_exact() {
+        let text = known.source.text.with(&Parameters::default());
+        if session.decide_names(&text)?.is_some() {
+            let message = format!(
+                "the names in prepared statement \"{name}\" have another meaning since a temporary object hides one of \
+                 them; prepare it anew"
+            );
+            return Err(Error::Invalid { message, fault: Fault::Statement, position: None });
+        }
+    }
     let allowed =
         rights::check_prepared(session, known.statement(), known.allowed.as_ref()).await?;
     let holds = known.holds(&session.names());
@@ -575,7 +612,7 @@ pub(super) async fn prepared_now(
         }
     };
     let anew = Arc::new(anew);
-    session.prepared.put(name, Arc::clone(&anew));
+    session.prepared.put(name, Arc::clone(&anew), &session.kept)?;
     Ok(anew)
 }
 

@@ -74,27 +74,43 @@ async fn a_session_keeps_so_many_cursors() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn held_cursors_of_all_sessions_share_the_memory_of_queries() {
+async fn what_sessions_keep_is_a_part_of_the_memory_of_queries() {
     let directory = tempfile::tempdir().unwrap();
     let options = OpenOptions::new(embedded()).create(true).query_memory_bytes(8 << 20);
     let database = Database::open(&directory.path().join("db"), options).await.unwrap();
-    let (mut session, mut other) = (database.session(), database.session());
     let declare = |number| format!("DECLARE c{number} CURSOR WITH HOLD FOR SELECT 1");
-    let mut refusal = None;
-    for number in 0..100 {
-        match session.run(&declare(number)).await {
-            Ok(_) => assert!(number < 90),
-            Err(error) => refusal = refusal.or(Some((number, error))),
+    let mut sessions: Vec<_> = (0..4).map(|_| database.session()).collect();
+    let mut counts = Vec::new();
+    for session in &mut sessions {
+        let mut count = 0;
+        loop {
+            match session.run(&declare(count)).await {
+                Ok(_) => count += 1,
+                Err(error) => {
+                    assert_eq!(error.sqlstate(), "53200", "{error}");
+                    assert!(error.to_string().contains("cursors need"), "{error}");
+                    break;
+                }
+            }
+            assert!(count < 100);
         }
+        counts.push(count);
     }
-    let (count, error) = refusal.unwrap();
-    assert!(count > 10 && error.sqlstate() == "53200", "{count}: {error}");
-    assert!(error.to_string().contains("cursors WITH HOLD"), "{error}");
-    assert_eq!(refused(&mut other, &declare(0)).await.sqlstate(), "53200");
-    // Others go on, and what is closed is given back.
-    run(&mut other, "BEGIN; DECLARE c CURSOR FOR SELECT 1; COMMIT").await;
-    run(&mut session, "CLOSE ALL").await;
-    run(&mut other, &declare(0)).await;
+    // Two of them have what all may keep; the others what is not charged.
+    assert!(counts[0] > 15 && counts[1] > 15 && counts[2] < 4 && counts[3] < 4, "{counts:?}");
+    // Queries have the rest, and prepared statements count, too.
+    let mut other = database.session();
+    assert_eq!(row(&mut other, "SELECT sum(a) FROM generate_series(1, 1000) x(a)").await, "500500");
+    let long = format!("PREPARE p AS SELECT '{}'", "x".repeat(100_000));
+    assert_eq!(refused(&mut other, &long).await.sqlstate(), "53200");
+    // What is closed is given back, and so is what a session had that has ended.
+    run(&mut sessions[0], "CLOSE ALL").await;
+    run(&mut other, &long).await;
+    run(&mut other, "DEALLOCATE ALL").await;
+    drop(sessions);
+    for number in 0..counts[0] {
+        run(&mut other, &declare(number)).await;
+    }
     assert_eq!(row(&mut other, "FETCH c0").await, "1");
 }
 
@@ -120,4 +136,54 @@ async fn a_name_of_a_client_is_kept_within_the_length_of_names() {
     let long = format!("SET application_name = '{}'", "ä".repeat(1 << 20));
     assert_eq!(refused(&mut session, &long).await.sqlstate(), "22023");
     assert_eq!(row(&mut session, "SHOW application_name").await, "ä".repeat(31));
+}
+
+/// Lists and texts that a row or a batch makes very many, or very large, values of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_that_make_too_much_of_little_end_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = OpenOptions::new(embedded()).create(true).query_memory_bytes(64 << 20);
+    let database = Database::open(&directory.path().join("db"), options).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (i int, x text)").await;
+    run(&mut session, "INSERT INTO t SELECT g, repeat('x', 10000) FROM generate_series(1, 200) g")
+        .await;
+    let lists = (0..400).map(|place| format!("ARRAY[x, i || '{place}', x]")).collect::<Vec<_>>();
+    let too_much = [
+        format!("SELECT {} FROM t", lists.join(", ")),
+        "SELECT length(to_char(i, repeat('9', 30000000 + i))) FROM t".to_owned(),
+        "SELECT length(to_char(now(), repeat('Month', 4000000 + i))) FROM t".to_owned(),
+        "SELECT length(format('%' || (50000000 + i) || 's', x)) FROM t".to_owned(),
+        "SELECT length(regexp_replace(repeat(x, 100), '.', 'ccccccc', 'g')) FROM t".to_owned(),
+    ];
+    for sql in too_much {
+        let error = refused(&mut session, &sql).await;
+        let shown = sql.get(..60).unwrap_or(&sql);
+        assert!(["53200", "54000"].contains(&error.sqlstate()), "{shown}: {error}");
+        assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "200");
+    }
+    // Rows of long lists come in batches: neither those of a join nor those of the lists are ever there at once.
+    for (sql, expected) in [
+        (
+            "SELECT count(*) FROM (SELECT unnest(x), i FROM generate_series(1, 2000) i, \
+             (SELECT array_agg(j) x FROM generate_series(1, 20000) j) y) z",
+            "40000000",
+        ),
+        (
+            "SELECT count(x), sum(cardinality(x)) FROM generate_series(1, 4000) i LEFT JOIN \
+             (SELECT array_agg(j) x FROM generate_series(1, 20000) j) y ON i % 4 > 0",
+            "3000 60000000",
+        ),
+        (
+            "SELECT sum(length(x)) FROM generate_series(1, 4000) i LEFT JOIN \
+             (SELECT string_agg(x, '') x FROM t WHERE i < 20) y ON true",
+            "760000000",
+        ),
+        (
+            "SELECT count(*) FROM (SELECT i, unnest(ARRAY[x, 'a', x]), unnest(ARRAY[1, i]) FROM t) z",
+            "600",
+        ),
+    ] {
+        assert_eq!(row(&mut session, sql).await, expected, "{sql}");
+    }
 }

@@ -10,7 +10,7 @@
 //! 1. [`page`] has the files of the page, which are part of this program.
 //! 2. [`visits`] has who is logged in; [`guard`] lets requests through.
 //! 3. [`api`] answers what is [`given`]: [`desk`] runs what the user writes while it is [`awaited`], [`looks`] reads
-//!    system tables, [`results`] makes rows JSON.
+//!    system tables, [`results`] makes rows JSON, in [`pieces`].
 //! 4. [`feed`] sends snapshots once a second while a page is open.
 //!
 //! Invariants: whatever a user sees or does goes through a [`Session`](cleave_host::Session) of that user, as one of
@@ -28,6 +28,7 @@ mod given;
 mod guard;
 mod looks;
 mod page;
+mod pieces;
 mod results;
 mod visits;
 

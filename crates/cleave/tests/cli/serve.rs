@@ -6,6 +6,7 @@ mod arrow_client;
 pub(crate) mod client;
 mod console;
 mod http;
+mod kept_memory;
 mod log;
 mod login;
 mod remote_shell;

@@ -27,6 +27,7 @@ use super::feed::query_json;
 use super::given::Given;
 use super::guard::{from_elsewhere, visit_of};
 use super::looks::Looks;
+use super::pieces::{Pieces, answer, answer_with};
 use super::results::{Limits, Rows, error_body, error_json};
 use super::visits::Visit;
 use crate::serve::Server;
@@ -161,18 +162,19 @@ async fn ran(server: &Server, visit: &Visit, place: &mut Option<Box<Desk>>, sql:
         "transaction": transaction,
         "elapsed_ms": elapsed_ms,
     });
-    body["results"] = Value::Array(done.results);
     let mut notices = done.notices;
     if visit.is_overtaken(server) {
         notices.push(PASSWORDS_FROM_NOW_ON.to_owned());
     }
     body["notices"] = notices.into();
-    let Some(complaint) = done.complaint else { return Json(body).into_response() };
+    let Some(complaint) = done.complaint else {
+        return answer_with(StatusCode::OK, &body, done.results);
+    };
     body["error"] = error_json(&complaint);
     if Desk::ends_with(&complaint) {
         *place = None;
     }
-    (StatusCode::BAD_REQUEST, Json(body)).into_response()
+    answer_with(StatusCode::BAD_REQUEST, &body, done.results)
 }
 
 /// Explains a statement, and runs it if it is to be analysed.
@@ -225,7 +227,8 @@ async fn ran_explained(
         let body = json!({ "error": error_json(&complaint), "transaction": transaction });
         return (StatusCode::BAD_REQUEST, Json(body)).into_response();
     }
-    let plan = done.results.first().and_then(Rows::first_text).unwrap_or_default();
+    let result = done.results.first().map(Pieces::value).unwrap_or_default();
+    let plan = Rows::first_text(&result).unwrap_or_default();
     let plan: Value = serde_json::from_str(plan).unwrap_or(Value::Null);
     // Its own run, of which the timeline is.
     let seen = server.database.running_queries().seen();
@@ -282,7 +285,7 @@ pub(super) async fn view(
         Err(complaint) => Some(Err(complaint)),
     };
     match viewed {
-        Some(Ok(rows)) => Json(rows).into_response(),
+        Some(Ok(rows)) => answer(StatusCode::OK, rows),
         Some(Err(complaint)) => refused(StatusCode::BAD_REQUEST, &complaint),
         None => {
             let complaint = Complaint::error("42P01", "the console shows no such table");

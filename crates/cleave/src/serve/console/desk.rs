@@ -15,11 +15,12 @@ use std::sync::Arc;
 use cleave_host::backends::{Listed, Stopper};
 use cleave_host::statement::properties::Place as TransactionPlace;
 use cleave_host::statement::{ParsedStatement, Statement, parse_script_in};
-use cleave_host::{ResultRows, Session, Started, TransactionStatus};
+use cleave_host::{Error, ResultRows, Session, Started, TransactionStatus};
 use futures::FutureExt;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
+use super::pieces::Pieces;
 use super::results::{Limits, Rows};
 use crate::serve::Server;
 use crate::serve::admission::Place;
@@ -58,7 +59,7 @@ pub(super) struct Desk {
 #[derive(Debug, Default)]
 pub(super) struct Done {
     /// The results of its statements, up to the first that failed.
-    pub(super) results: Vec<Value>,
+    pub(super) results: Vec<Pieces>,
     /// What the user should know of them.
     pub(super) notices: Vec<String>,
     /// Why it failed.
@@ -184,8 +185,9 @@ impl Desk {
         &mut self,
         sql: &str,
         mut limits: Limits,
-        results: &mut Vec<Value>,
+        results: &mut Vec<Pieces>,
     ) -> Result<(), Stop> {
+        let failed = |error: Error| Stop::Failed(Complaint::of(&error, sql));
         let statements = parsed(&self.session, sql)?;
         let count = statements.len();
         if count > STATEMENT_COUNT_MAX {
@@ -200,18 +202,20 @@ impl Desk {
                 self.session.begin_implicit();
             }
             let result = match Box::pin(self.start(parsed, sql)).await? {
-                Started::Done { tag } => json!({ "tag": tag }),
+                Started::Done { tag } => {
+                    Pieces::of(&json!({ "tag": tag }), self.session.kept()).map_err(failed)?
+                }
                 Started::Rows(rows) => {
                     let rows = Box::pin(self.rows(rows, sql, limits)).await?;
                     limits = limits.after(&rows);
                     // Of rows that were left out, nobody knows how many there are.
                     let tag = (!rows.is_full()).then(|| tag.after_rows(rows.count()));
-                    rows.into_json(tag.as_deref())
+                    rows.into_json(tag.as_deref()).map_err(failed)?
                 }
             };
             if number == count {
                 let ended = self.session.end_implicit().await;
-                ended.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))?;
+                ended.map_err(failed)?;
             }
             results.push(result);
         }
@@ -258,7 +262,9 @@ impl Desk {
         limits: Limits,
     ) -> Result<Rows, Stop> {
         let style = self.session.settings().interval_style;
-        let mut taken = Rows::new(&rows.schema(), limits);
+        let failed = |error: Error| Stop::Failed(Complaint::of(&error, sql));
+        let taken = Rows::new(&rows.schema(), limits, self.session.kept());
+        let mut taken = taken.map_err(failed)?;
         while !taken.is_full() {
             let nobody_goes = std::future::pending();
             let batch = match rows.next_at_hand() {
@@ -266,8 +272,7 @@ impl Desk {
                 None => self.watch.over_unless(nobody_goes, sql, rows.next()).await?,
             };
             let Some(batch) = batch else { break };
-            let took = taken.take(&batch, style);
-            took.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))?;
+            taken.take(&batch, style).map_err(failed)?;
         }
         Ok(taken)
     }

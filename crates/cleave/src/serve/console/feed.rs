@@ -230,7 +230,8 @@ async fn answered(asked: Option<&mut Asked>) -> (Looks, Value) {
 }
 
 async fn ask_devices(mut looks: Looks) -> (Looks, Value) {
-    let devices = rows_or_error(looks.view("devices").await);
+    let viewed = looks.view("devices").await;
+    let devices = rows_or_error(viewed.map(|viewed| viewed.map(|rows| rows.value())));
     (looks, devices)
 }
 

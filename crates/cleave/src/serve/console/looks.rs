@@ -14,6 +14,7 @@ use cleave_host::statement::parse_script_in;
 use cleave_host::{ResultRows, Session, Started};
 use serde_json::{Value, json};
 
+use super::pieces::Pieces;
 use super::results::{Limits, Rows};
 use crate::serve::Server;
 use crate::serve::http::login::Visitor;
@@ -120,7 +121,7 @@ impl Looks {
     }
 
     /// The rows of the table called `name`; None: there is none of that name.
-    pub(super) async fn view(&mut self, name: &str) -> Option<Result<Value, Complaint>> {
+    pub(super) async fn view(&mut self, name: &str) -> Option<Result<Pieces, Complaint>> {
         let (_, sql) = VIEWS.iter().find(|(known, _)| *known == name)?;
         Some(self.read(sql).await)
     }
@@ -134,7 +135,8 @@ impl Looks {
         let (_, columns) = SEEN.iter().find(|(known, _)| *known == name)?;
         // A statement says what became of a user who was dropped.
         if !SeenSessions::knows(&self.server.database, &self.session.settings().client) {
-            return self.view(name).await;
+            let viewed = self.view(name).await?;
+            return Some(viewed.map(|rows| rows.value()));
         }
         let made = self.rows_of(name, columns, seen);
         Some(made.map_err(|error| Complaint::of(&error, "")))
@@ -159,39 +161,40 @@ impl Looks {
         let schema = all.schema();
         let places: Vec<_> = columns.iter().filter_map(|name| schema.index_of(name).ok()).collect();
         let batch = all.project(&places)?;
-        let mut rows = Rows::new(&batch.schema(), limits);
+        let mut rows = Rows::new(&batch.schema(), limits, self.session.kept())?;
         rows.take(&batch, settings.interval_style)?;
-        Ok(rows.into_json(None))
+        Ok(rows.into_json(None)?.value())
     }
 
     /// Cancels the statement of the session of this number, or ends that; whether there is one.
     pub(super) async fn stop(&mut self, pid: i32, terminates: bool) -> Result<bool, Complaint> {
         let function = if terminates { "pg_terminate_backend" } else { "pg_cancel_backend" };
         let result = self.read(&format!("SELECT {function}({pid})")).await?;
-        Ok(Rows::first_text(&result).is_some_and(|text| text.starts_with('t')))
+        Ok(Rows::first_text(&result.value()).is_some_and(|text| text.starts_with('t')))
     }
 
     /// The rows of `sql`, one statement.
-    async fn read(&mut self, sql: &str) -> Result<Value, Complaint> {
+    async fn read(&mut self, sql: &str) -> Result<Pieces, Complaint> {
         let failed = |error: cleave_host::Error| Complaint::of(&error, sql);
         let client = &self.session.settings().client;
         let parsed = parse_script_in(sql, Some(&client.database)).map_err(failed)?.pop();
         let parsed = parsed.ok_or_else(|| Complaint::error("42601", "there is no statement"))?;
         let style = self.session.settings().interval_style;
         let runtime = self.server.runtime.clone();
+        let memory = Arc::clone(self.session.kept());
         let session = &mut self.session;
         let reading = Box::pin(async move {
             let mut rows: ResultRows = match session.start(parsed).await? {
                 Started::Rows(rows) => rows.on(&runtime),
-                Started::Done { tag } => return Ok(json!({ "tag": tag })),
+                Started::Done { tag } => return Pieces::of(&json!({ "tag": tag }), &memory),
             };
-            let mut taken = Rows::new(&rows.schema(), Limits::OF_VIEW);
+            let mut taken = Rows::new(&rows.schema(), Limits::OF_VIEW, &memory)?;
             while !taken.is_full()
                 && let Some(batch) = rows.next().await?
             {
                 taken.take(&batch, style)?;
             }
-            Ok::<_, cleave_host::Error>(taken.into_json(None))
+            taken.into_json(None)
         });
         match tokio::time::timeout(TIME_MAX, reading).await {
             Ok(read) => read.map_err(failed),

@@ -6,14 +6,18 @@
 //! ```
 //! Values are texts, as PostgreSQL's text format has them: a number of JavaScript holds no bigint and no numeric.
 
+use std::sync::Arc;
+
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
 use axum::Json;
+use cleave_host::KeptMemory;
 use cleave_host::settings::IntervalStyle;
 use cleave_host::value::ValueText;
 use cleave_host::value::binary::Element;
 use serde_json::{Map, Value, json};
 
+use super::pieces::{Pieces, Text};
 use crate::serve::postgres::complaint::Complaint;
 use crate::serve::postgres::types::WireType;
 
@@ -42,23 +46,33 @@ impl Limits {
 /// Rows of a result, as far as they fit.
 #[derive(Debug)]
 pub(super) struct Rows {
-    columns: Vec<Value>,
-    rows: Vec<Value>,
+    text: Text,
+    row_count: usize,
     byte_count: usize,
     limits: Limits,
     is_truncated: bool,
 }
 
 impl Rows {
-    /// None yet.
-    pub(super) fn new(schema: &Schema, limits: Limits) -> Self {
+    /// None yet, of a session that keeps this memory.
+    ///
+    /// # Errors
+    /// 53200: it keeps too much.
+    pub(super) fn new(
+        schema: &Schema,
+        limits: Limits,
+        memory: &Arc<KeptMemory>,
+    ) -> cleave_host::Result<Self> {
         let columns = schema.fields().iter().map(|field| {
             let kind = type_name(WireType::of_arrow(field.data_type()));
             json!({ "name": field.name(), "type": kind })
         });
-        let columns = columns.collect();
+        let mut text = Text::new(memory)?;
+        text.put("{\"columns\":")?;
+        text.put(&Value::Array(columns.collect()).to_string())?;
+        text.put(",\"rows\":[")?;
         let byte_count = schema.fields().iter().map(|field| field.name().len() + 16).sum();
-        Self { columns, rows: Vec::new(), byte_count, limits, is_truncated: false }
+        Ok(Self { text, row_count: 0, byte_count, limits, is_truncated: false })
     }
 
     /// Whether rows have been left out.
@@ -68,13 +82,13 @@ impl Rows {
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
-        self.rows.len()
+        self.row_count
     }
 
     /// Takes the rows of `batch`, as far as they fit.
     ///
     /// # Errors
-    /// A value has no text.
+    /// A value has no text; 53200: the session keeps too much.
     pub(super) fn take(
         &mut self,
         batch: &RecordBatch,
@@ -83,35 +97,45 @@ impl Rows {
         let columns = batch.columns().iter();
         let texts = columns.map(|array| ValueText::styled(array, style));
         let texts = texts.collect::<cleave_host::Result<Vec<_>>>()?;
+        let mut value = String::new();
         for place in 0..batch.num_rows() {
             let Limits { row_count_max, byte_count_max } = self.limits;
-            if self.rows.len() >= row_count_max || self.byte_count >= byte_count_max {
+            if self.row_count >= row_count_max || self.byte_count >= byte_count_max {
                 self.is_truncated = true;
                 break;
             }
-            let mut row = Vec::with_capacity(texts.len());
-            for text in &texts {
-                let mut value = String::new();
-                let is_there = text.write(place, &mut value);
+            self.text.put(if self.row_count > 0 { ",[" } else { "[" })?;
+            for (column, text) in texts.iter().enumerate() {
+                if column > 0 {
+                    self.text.put(",")?;
+                }
+                value.clear();
+                match text.write(place, &mut value) {
+                    true => self.text.put_string(&value)?,
+                    false => self.text.put("null")?,
+                }
                 self.byte_count += value.len() + 8;
-                row.push(if is_there { Value::String(value) } else { Value::Null });
             }
-            self.rows.push(Value::Array(row));
+            self.text.put("]")?;
+            self.row_count += 1;
         }
         Ok(())
     }
 
     /// The whole, with a command tag.
-    pub(super) fn into_json(self, tag: Option<&str>) -> Value {
-        let mut whole = Map::new();
-        whole.insert("columns".to_owned(), Value::Array(self.columns));
-        whole.insert("rows".to_owned(), Value::Array(self.rows));
-        whole.insert("is_truncated".to_owned(), self.is_truncated.into());
-        whole.insert("tag".to_owned(), tag.into());
-        Value::Object(whole)
+    ///
+    /// # Errors
+    /// 53200: the session keeps too much.
+    pub(super) fn into_json(mut self, tag: Option<&str>) -> cleave_host::Result<Pieces> {
+        self.text.put("],\"is_truncated\":")?;
+        self.text.put(if self.is_truncated { "true" } else { "false" })?;
+        self.text.put(",\"tag\":")?;
+        self.text.put(&Value::from(tag).to_string())?;
+        self.text.put("}")?;
+        self.text.done()
     }
 
-    /// The text of its first value.
+    /// The text of the first value of a result.
     pub(super) fn first_text(result: &Value) -> Option<&str> {
         result.get("rows")?.get(0)?.get(0)?.as_str()
     }
@@ -169,38 +193,47 @@ fn type_name(of: WireType) -> String {
 mod tests {
     //! Rows beyond the limits are left out, and that is said.
 
-    use std::sync::Arc;
-
     use arrow::array::{Int64Array, StringArray};
     use arrow::datatypes::{DataType, Field};
+    use cleave_embedded::embedded_device;
+    use cleave_host::{Database, OpenOptions};
 
     use super::*;
 
-    #[test]
-    fn rows_are_texts_and_stop_at_their_limits() {
-        let schema = Arc::new(Schema::new(vec![
+    fn schema() -> Arc<Schema> {
+        Arc::new(Schema::new(vec![
             Field::new("n", DataType::Int64, true),
             Field::new("<b>", DataType::Utf8, true),
-        ]));
+        ]))
+    }
+
+    #[tokio::test]
+    async fn rows_are_texts_and_stop_at_their_limits() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = OpenOptions::new(embedded_device()).create(true);
+        let opened = Database::open(&directory.path().join("db"), options);
+        let session = opened.await.unwrap().session();
+        let none = |limits| Rows::new(&schema(), limits, session.kept()).unwrap();
         let (numbers, texts) =
             (vec![Some(i64::MAX), None, Some(1)], vec![Some("a"), None, Some("b")]);
         let columns: Vec<arrow::array::ArrayRef> =
             vec![Arc::new(Int64Array::from(numbers)), Arc::new(StringArray::from(texts))];
-        let batch = RecordBatch::try_new(Arc::clone(&schema), columns).unwrap();
-        let mut rows = Rows::new(&schema, Limits { row_count_max: 2, ..Limits::OF_VIEW });
+        let batch = RecordBatch::try_new(schema(), columns).unwrap();
+        let mut rows = none(Limits { row_count_max: 2, ..Limits::OF_VIEW });
         rows.take(&batch, IntervalStyle::Postgres).unwrap();
         assert!(rows.is_full() && rows.count() == 2);
-        let made = rows.into_json(Some("SELECT 2"));
+        let made = rows.into_json(Some("SELECT 2")).unwrap().value();
+        assert_eq!(made["tag"], "SELECT 2");
         assert_eq!(made["rows"], json!([["9223372036854775807", "a"], [null, null]]));
         let columns = json!([{"name": "n", "type": "bigint"}, {"name": "<b>", "type": "text"}]);
         assert_eq!((&made["columns"], &made["is_truncated"]), (&columns, &json!(true)));
         assert_eq!(Rows::first_text(&made), Some("9223372036854775807"));
         let limits = Limits { byte_count_max: 40, ..Limits::OF_VIEW };
-        let mut rows = Rows::new(&schema, limits);
+        let mut rows = none(limits);
         rows.take(&batch, IntervalStyle::Postgres).unwrap();
         assert_eq!(rows.count(), 1);
         // The second result of a script has no room beside the first.
-        let mut beside = Rows::new(&schema, limits.after(&rows));
+        let mut beside = none(limits.after(&rows));
         beside.take(&batch, IntervalStyle::Postgres).unwrap();
         assert!(beside.is_full() && beside.count() == 0);
     }

@@ -38,7 +38,7 @@ use super::reply::{self, Column};
 use super::time_limits::{TimeLimits, idle_too_long};
 use super::types::WireType;
 use super::values::RowWriter;
-use super::wire::{SEND_BYTES, Stream, Wire};
+use super::wire::{SEND_BYTES, Stream, Wire, WireError};
 use crate::serve::Server;
 use crate::serve::admission::{Place, Stranger};
 use crate::serve::front::Seat;
@@ -172,6 +172,8 @@ async fn begin(
     wire.trust(server.limits.message_bytes_max);
     let admitted = admit(server, (&startup.user, known), Some(seat))?;
     let Admitted { mut session, registered, place, settings } = admitted;
+    let kept = session.kept().keep("messages of a client", 0);
+    wire.charge(kept.map_err(|error| Complaint::of(&error, ""))?);
     let warnings = greet::settings(&mut session, &settings, startup)?;
     if startup.only_reads && server.beside.is_none() {
         session.only_read("its client asked for that when it connected");
@@ -226,7 +228,13 @@ impl Connection {
         self.tell_ready();
         loop {
             let (kind, body) = match self.next_message().await {
-                Ok(message) => message,
+                Ok(Ok(message)) => message,
+                Ok(Err((kind, complaint))) => {
+                    if kind == b'Q' || !self.is_passing_over {
+                        self.fail(complaint, kind != b'Q');
+                    }
+                    continue;
+                }
                 Err(Stop::Lost) => return,
                 Err(Stop::Failed(complaint)) => return self.end(&complaint).await,
             };
@@ -245,13 +253,16 @@ impl Connection {
         self.wire.close().await;
     }
 
-    /// The next message; all answers are sent before it.
-    async fn next_message(&mut self) -> Result<(u8, Bytes), Stop> {
+    /// The next message, or its kind and why it was passed over; all answers are sent before it.
+    async fn next_message(&mut self) -> Result<Result<(u8, Bytes), (u8, Complaint)>, Stop> {
         if *self.phase.borrow() != Phase::Serving {
             return Err(Stop::Failed(shutting_down()));
         }
-        if let Some(message) = self.wire.buffered()? {
-            return Ok(message);
+        match self.wire.buffered() {
+            Ok(None) => {}
+            Ok(Some(message)) => return Ok(Ok(message)),
+            Err(WireError::Refused(kind, complaint)) => return Ok(Err((kind, complaint))),
+            Err(error) => return Err(error.into()),
         }
         let idle = self.time_limits.idle(&self.session);
         let transaction = self.time_limits.deadline(&self.session);
@@ -269,7 +280,10 @@ impl Connection {
         // In this order, because a message that has arrived spares all the others.
         tokio::select! {
             biased;
-            message = read => Ok(message?),
+            message = read => Ok(match message {
+                Err(WireError::Refused(kind, complaint)) => Err((kind, complaint)),
+                message => Ok(message?),
+            }),
             _ = self.phase.wait_for(|phase| *phase != Phase::Serving) => {
                 Err(Stop::Failed(shutting_down()))
             }
@@ -448,6 +462,8 @@ impl Connection {
             reply::complete(&mut self.wire.output, &tag);
             return Ok(());
         }
+        let read = self.session.script_memory(sql);
+        let _memory = read.map_err(|error| Stop::Failed(Complaint::of(&error, "")))?;
         let statements = parse_script_in(sql, Some(&self.session.settings().client.database))
             .map_err(|error| Stop::Failed(Complaint::of(&error, sql)))?;
         if statements.is_empty() {

@@ -25,7 +25,7 @@ use cleave_host::statement::properties::{Columns, Tag};
 use cleave_host::statement::type_tree::asks_for_types;
 use cleave_host::statement::{ParsedStatement, Statement, parse_script_in};
 use cleave_host::value::binary::Element;
-use cleave_host::{Described, Error, ResultRows, Started};
+use cleave_host::{BEGUN_QUERY_BYTES, Described, Error, Kept, ResultRows, Started};
 
 use super::block;
 use super::complaint::Complaint;
@@ -38,9 +38,17 @@ use super::values::parameter_text;
 
 /// Most statements, and most portals, that one session may keep.
 const KEPT_COUNT_MAX: usize = 10_000;
+/// Bytes of a statement without parameters, besides what is made of its text.
+const STATEMENT_BYTES: usize = 4 << 10;
+/// What is made of a text takes so many times as much.
+const TEXT_TIMES: usize = 10;
+/// Bytes of a portal besides its values.
+const PORTAL_BYTES: usize = 1 << 10;
+/// Values of fewer bytes are not charged to the one portal without a name.
+const UNCHARGED_BYTES: usize = 64 << 10;
 
 /// A statement that a client has parsed.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) enum Known {
     /// No statement: only blanks and comments.
     Empty,
@@ -58,7 +66,14 @@ pub(crate) enum Known {
         told: Arc<Told>,
     },
     /// One without parameters.
-    Plain(Box<ParsedStatement>, String),
+    Plain {
+        /// The statement.
+        parsed: Box<ParsedStatement>,
+        /// Its text.
+        sql: String,
+        /// What the session keeps for it.
+        _kept: Kept,
+    },
 }
 
 /// The columns of a statement that a client was told last; None: it has not asked, or there are none.
@@ -77,6 +92,10 @@ pub(crate) struct Portal {
     /// The columns that were described to the client.
     told: Vec<Column>,
     state: Phase,
+    /// What the session keeps for it; None: little, of the portal without a name.
+    kept: Option<Kept>,
+    /// The same for its query, once that has begun.
+    begun: Option<Kept>,
 }
 
 enum Phase {
@@ -114,6 +133,7 @@ impl Connection {
             return Err(too_many("prepared statements").into());
         }
         let database = &self.session.settings().client.database;
+        let _memory = self.session.script_memory(sql).map_err(wrong)?;
         let mut statements = parse_script_in(sql, Some(database)).map_err(wrong)?;
         let parsed = statements.pop();
         if !statements.is_empty() {
@@ -138,7 +158,11 @@ impl Connection {
                 let (sql, told) = (sql.to_owned(), Arc::default());
                 Known::Prepared { sql, declared, tag, is_query, told }
             }
-            Some(parsed) => Known::Plain(Box::new(parsed), sql.to_owned()),
+            Some(parsed) => {
+                let bytes = STATEMENT_BYTES.saturating_add(sql.len().saturating_mul(TEXT_TIMES));
+                let kept = self.keep("statements of a client", bytes)?;
+                Known::Plain { parsed: Box::new(parsed), sql: sql.to_owned(), _kept: kept }
+            }
         };
         self.known.insert(name, Arc::new(known));
         reply::bare(&mut self.wire.output, b'1');
@@ -170,7 +194,7 @@ impl Connection {
         let known = self.known(&bind.statement)?;
         let described = match &*known {
             Known::Prepared { sql, .. } => Some(self.described(&bind.statement, sql).await?),
-            Known::Empty | Known::Plain(..) => None,
+            Known::Empty | Known::Plain { .. } => None,
         };
         self.bind_known(bind, known, described).map_err(Stop::from)
     }
@@ -181,7 +205,7 @@ impl Connection {
         let known = self.known.get(name)?;
         let described = match &**known {
             Known::Prepared { .. } => Some(self.session.described_at_hand(name)?),
-            Known::Empty | Known::Plain(..) => None,
+            Known::Empty | Known::Plain { .. } => None,
         };
         Some((Arc::clone(known), described))
     }
@@ -197,7 +221,7 @@ impl Connection {
         let types = described.as_ref().map_or(&[][..], |described| &described.parameters);
         let oids: &[u32] = match &*known {
             Known::Prepared { declared, .. } => declared,
-            Known::Empty | Known::Plain(..) => &[],
+            Known::Empty | Known::Plain { .. } => &[],
         };
         if values.len() != types.len() {
             let message = format!(
@@ -234,9 +258,19 @@ impl Connection {
         if self.portals.len() >= KEPT_COUNT_MAX {
             return Err(too_many("portals"));
         }
+        if portal.is_empty() {
+            // The one before has its end here.
+            self.portals.remove("");
+        }
+        let of_values: usize = values.iter().flatten().map(String::len).sum();
+        let kept = match portal.is_empty() && of_values <= UNCHARGED_BYTES {
+            true => None,
+            false => Some(self.keep("portals", of_values + PORTAL_BYTES)?),
+        };
         let (formats, state) = (results, Phase::Bound);
         let told = Vec::new();
-        let bound = Portal { statement, known, described, values, formats, told, state };
+        let bound =
+            Portal { statement, known, described, values, formats, told, state, kept, begun: None };
         self.portals.insert(portal, Box::new(bound));
         reply::bare(&mut self.wire.output, b'2');
         Ok(())
@@ -286,7 +320,7 @@ impl Connection {
                 last.put(described.columns.as_ref());
                 (oids, described.columns.clone())
             }
-            Known::Plain(parsed, sql) => {
+            Known::Plain { parsed, sql, .. } => {
                 self.begin_watch();
                 let columns = self.session.columns(parsed);
                 (Vec::new(), self.watch.over(&mut self.wire, sql, columns).await?)
@@ -331,7 +365,8 @@ impl Connection {
             {
                 told.put(Some(&rows.rows.schema()));
             }
-        } else if let (Known::Plain(parsed, sql), Phase::Bound) = (&*portal.known, &portal.state)
+        } else if let (Known::Plain { parsed, sql, .. }, Phase::Bound) =
+            (&*portal.known, &portal.state)
             && !block::is_border(&parsed.statement)
         {
             self.begin_watch();
@@ -355,12 +390,17 @@ impl Connection {
         known: &Known,
         described: Option<&Described>,
     ) -> Result<bool, Stop> {
-        if let Known::Plain(parsed, sql) = known
+        if let Known::Plain { parsed, sql, .. } = known
             && let Columns::OfPrepared(execute) = parsed.statement.properties().columns
         {
             return Ok(self.described(&execute.name, sql).await?.is_told_late);
         }
         Ok(described.is_some_and(|own| own.is_told_late))
+    }
+
+    /// Keeps `bytes` of `what` for the client.
+    fn keep(&self, what: &'static str, bytes: usize) -> Result<Kept, Complaint> {
+        self.session.kept().keep(what, bytes).map_err(|error| Complaint::of(&error, ""))
     }
 
     fn take_portal(&mut self, name: &str) -> Result<Box<Portal>, Complaint> {
@@ -372,7 +412,7 @@ impl Connection {
     /// Starts the statement of a portal.
     async fn begin(&mut self, portal: &mut Portal) -> Result<(), Stop> {
         let is_border = match &*portal.known {
-            Known::Plain(parsed, _) => block::is_border(&parsed.statement),
+            Known::Plain { parsed, .. } => block::is_border(&parsed.statement),
             Known::Empty => true,
             Known::Prepared { .. } => false,
         };
@@ -381,7 +421,7 @@ impl Connection {
         if !is_border && (portal.is_judged_late() || !self.wire.is_next(b'S')) {
             self.session.begin_implicit();
         }
-        if let Known::Prepared { sql, .. } | Known::Plain(_, sql) = &*portal.known {
+        if let Known::Prepared { sql, .. } | Known::Plain { sql, .. } = &*portal.known {
             self.session.comes_with(sql);
         }
         let started = match &*portal.known {
@@ -399,10 +439,13 @@ impl Connection {
                     }
                 }
             }
-            Known::Plain(parsed, sql) => {
+            Known::Plain { parsed, sql, .. } => {
                 Box::pin(self.start(ParsedStatement::clone(parsed), sql)).await?
             }
         };
+        if let (Started::Rows(_), Some(_)) = (&started, &portal.kept) {
+            portal.begun = Some(self.keep("portals", BEGUN_QUERY_BYTES)?);
+        }
         portal.state = match started {
             Started::Done { tag } => Phase::Done(tag),
             Started::Rows(rows) => {
@@ -438,7 +481,7 @@ impl Connection {
             reply::bare(&mut self.wire.output, b'I');
             return Ok(());
         }
-        if let Known::Plain(_, sql) | Known::Prepared { sql, .. } = &*portal.known {
+        if let Known::Plain { sql, .. } | Known::Prepared { sql, .. } = &*portal.known {
             self.listed.begins(sql);
         }
         if let Phase::Bound = portal.state {
@@ -464,7 +507,7 @@ impl Connection {
             }
         }
         let (tag, sql) = match &*portal.known {
-            Known::Plain(parsed, sql) => (parsed.statement.properties().tag, sql.as_str()),
+            Known::Plain { parsed, sql, .. } => (parsed.statement.properties().tag, sql.as_str()),
             Known::Prepared { sql, tag, .. } => (*tag, sql.as_str()),
             Known::Empty => (Tag::Counted("SELECT"), ""),
         };

@@ -174,7 +174,9 @@ impl From<WireError> for Stop {
     fn from(error: WireError) -> Self {
         match error {
             WireError::Lost => Self::Lost,
-            WireError::Framing(complaint) => Self::Failed(complaint),
+            WireError::Framing(complaint) | WireError::Refused(_, complaint) => {
+                Self::Failed(complaint)
+            }
         }
     }
 }
