@@ -38,10 +38,10 @@ class Session:
         find: Callable[[str], Any] | None = None,
         tick: _Tick | None = None,
     ) -> Rows: ...
-    def append(self, table: str, capsule: object, *, tick: _Tick | None = None) -> int: ...
+    def append(self, table: tuple[str, bool], capsule: object, *, tick: _Tick | None = None) -> int: ...
     def load_rows(
         self,
-        table: str,
+        table: tuple[str, bool],
         columns: list[str] | int,
         rows: Sequence[Sequence[Any]],
         *,

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 _Parameters = Sequence[Any] | Mapping[str, Any] | None
 
 _SERVER = re.compile("postgres(?:ql)?://", re.IGNORECASE)
-_SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*://")
-_TABLE = re.compile(r'(?:"?public"?\.)?([a-z_][a-z0-9_$]*|"(?:[^"]|"")+")', re.IGNORECASE)
+# `postgres:/user:secret@host` too, which is what `pathlib.Path` makes of a URL. `c:/films` is a path.
+_SCHEME = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]+):(?:/|[^/]*@|[A-Za-z0-9+.-]+:/)|\s*postgres(?:ql)?:|[A-Za-z]://", re.I)
+_TABLE = re.compile(r'("?public"?\.)?([a-z_][a-z0-9_$]*|"(?:[^"]|"")+")', re.IGNORECASE)
 _NOT_THERE = "a server cannot read tables of this process; append() their rows to a table of its own"
 # Closed when the interpreter ends, so that the next process has nothing to recover.
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -69,10 +70,12 @@ def connect(
         name = name[: server.end()].lower() + name[server.end() :]
         core = _cleave.connect_server(name, named, read_only=read_only)
         return Connection(core, _without_password(name), autocommit)
-    if (scheme := _SCHEME.match(name)) is not None:
+    if _SCHEME.match(name) is not None:
         # Not a folder of this name, which may hold a password.
+        scheme = name.partition(":")[0].strip()
         raise _errors.ProgrammingError(
-            f"{scheme[0]} is no scheme of a database: name the path of a folder, or postgres://user@host:port/database",
+            f"{scheme}: is no scheme of a database: name the path of a folder, or postgres://user@host:port/database; "
+            f"a folder of such a name is ./{scheme}:…",
             sqlstate="22023",
         )
     core = _cleave.connect(
@@ -141,7 +144,7 @@ class Connection:
         source = load_source(rows)
         capsule, _ = source.stream(None)
         with _progress.shown(self.progress) as tick:
-            return self._core.append(_stored(table), capsule, tick=tick)
+            return self._core.append(_target(table), capsule, tick=tick)
 
     def register(self, name: str, value: Any) -> None:
         """Has `name` in statements of this connection stand for a data frame, an Arrow table or the like.
@@ -346,7 +349,7 @@ class Cursor:
         return self
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any] | Mapping[str, Any]]) -> Cursor:
-        """Runs a statement for each row of parameters: all of them, or none with `autocommit`.
+        """Runs a statement for each row of parameters: all of them, or none where no transaction was open before.
 
         An INSERT of the parameters alone is one load, as fast as COPY.
         """
@@ -354,35 +357,35 @@ class Cursor:
         connection = self._connection
         self._begin()
         rows = rows if isinstance(rows, list) else list(rows)
+        # What it begins it ends, if it fails: also where Ctrl-C comes just as it has begun.
+        is_own = connection._status() == "idle"
+        try:
+            self._rows, self._rowcount = None, self._run_many(sql, rows, is_own and connection._autocommit)
+        except BaseException:
+            if is_own and not connection.closed:
+                connection.rollback()
+            raise
+        return self
+
+    def _run_many(self, sql: str, rows: list[Sequence[Any] | Mapping[str, Any]], begins: bool) -> int:
+        """Runs a statement for each row, in a transaction of its own if it `begins` one; how many rows it changed."""
+        connection = self._connection
         target = plain_insert(numbered(sql)[0])
         if target is not None and rows and not isinstance(rows[0], Mapping):
             with _progress.shown(connection.progress) as tick:
                 count = connection._core.load_rows(*target, rows, implicit=not connection._autocommit, tick=tick)
             if count is not None:
-                self._rowcount = count
-                return self
+                return count
         # One transaction, whose commit makes all of them durable at once.
-        is_own = connection._autocommit and connection._status() == "idle"
-        try:
-            # Ctrl-C may come just as it has begun, and leaves no transaction open.
-            if is_own and rows:
-                connection.begin()
-            total = 0
-            for row in rows:
-                self._execute(sql, row, None)
-                total += max(self._rowcount, 0)
-        except BaseException:
-            if is_own:
-                connection.rollback()
-            raise
-        if is_own:
-            try:
-                connection.commit()
-            except KeyboardInterrupt:
-                connection.rollback()
-                raise
-        self._rows, self._rowcount = None, total
-        return self
+        if begins and rows:
+            connection.begin()
+        total = 0
+        for row in rows:
+            self._execute(sql, row, None)
+            total += max(self._rowcount, 0)
+        if begins:
+            connection.commit()
+        return total
 
     def fetchone(self) -> tuple | None:
         """The next row; None after the last one."""
@@ -615,10 +618,11 @@ def _count(tag: str | None) -> int:
     return int(last) if last.isdigit() else -1
 
 
-def _stored(table: str) -> str:
-    """The name of a table as the database has it. What is no name of SQL is one already."""
+def _target(table: str) -> tuple[str, bool]:
+    """The name of a table as the database has it, and whether it was given with the schema. What is no name of SQL is
+    one already."""
     found = _TABLE.fullmatch(table)
-    return table if found is None else folded(found[1])
+    return (table, False) if found is None else (folded(found[2]), found[1] is not None)
 
 
 def _explain_missing(connection: Connection, error: _errors.Error, find: Finder) -> None:

@@ -75,6 +75,7 @@ _CLASSES: dict[str, type[Error]] = {
     "3F": ProgrammingError,
     "42": ProgrammingError,
     "44": IntegrityError,
+    "HY": ProgrammingError,
     "XX": InternalError,
 }
 

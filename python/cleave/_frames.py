@@ -161,15 +161,38 @@ def load_source(value: Any) -> Source:
     """The object as rows for a table; a list of dictionaries, or a dictionary of columns, is one with pyarrow."""
     source = source_of(value, "the rows")
     if source is None and isinstance(value, Mapping):
-        source = Source(_pyarrow("to append a dictionary").table(dict(value)), "the rows")
+        source = Source(_table(dict(value)), "the rows")
     if source is None and isinstance(value, list) and all(isinstance(row, Mapping) for row in value):
-        source = Source(_pyarrow("to append dictionaries").Table.from_pylist(value), "the rows")
+        # The keys of all: one that only a later row has is a column too.
+        names = dict.fromkeys(name for row in value for name in row)
+        if value and not names:
+            raise ProgrammingError("the rows name no columns", sqlstate="42601")
+        source = Source(_table({name: [row.get(name) for row in value] for name in names}), "the rows")
     if source is None:
         raise ProgrammingError(
             f"rows cannot be read of a {_kind(value)}; give a data frame, an Arrow table or reader, or dictionaries",
             sqlstate="42804",
         )
     return source
+
+
+def _table(columns: dict[Any, Any]) -> Any:
+    """A table of pyarrow with these columns."""
+    odd = next((name for name in columns if not isinstance(name, str)), None)
+    if odd is not None:
+        raise ProgrammingError(f"the rows name a column {odd!r}, which is no text", sqlstate="42703")
+    pyarrow = _pyarrow("to append dictionaries")
+    arrays = {}
+    for name, values in columns.items():
+        try:
+            is_arrow = hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__")
+            arrays[name] = values if is_arrow else pyarrow.array(values)
+        except (pyarrow.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise ProgrammingError(f'column "{name}" of the rows cannot be read: {error}', sqlstate="42804") from error
+    try:
+        return pyarrow.table(arrays)
+    except (pyarrow.ArrowException, TypeError, ValueError) as error:
+        raise ProgrammingError(f"the rows cannot be read: {error}", sqlstate="42804") from error
 
 
 class Finder:

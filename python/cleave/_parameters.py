@@ -120,7 +120,7 @@ def _end_of_comment(sql: str, at: int) -> int:
 
 _INSERT = re.compile(
     r"""
-    \s* insert \s+ into \s+ (?: "?public"? \s* \. \s* )?
+    \s* insert \s+ into \s+ (?P<schema> "?public"? \s* \. \s* )?
     (?P<table> [a-z_][a-z0-9_$]* | "(?:[^"]|"")+" ) \s*
     (?: \( (?P<columns> [^()]+ ) \) \s* )?
     values \s* \( (?P<values> [\s$0-9,]+ ) \) \s* ;? \s*
@@ -130,16 +130,16 @@ _INSERT = re.compile(
 _NAMES = re.compile(r'\s*(?:[a-z_][a-z0-9_$]*|"(?:[^"]|"")+")\s*', re.IGNORECASE)
 
 
-def plain_insert(sql: str) -> tuple[str, list[str] | int] | None:
-    """The table of an INSERT of nothing but its parameters in their order, and its columns: their names, or how many of
-    the table's. None: it is another statement."""
+def plain_insert(sql: str) -> tuple[tuple[str, bool], list[str] | int] | None:
+    """The table of an INSERT of nothing but its parameters in their order, with whether its schema is named, and its
+    columns: their names, or how many of the table's. None: it is another statement."""
     found = _INSERT.fullmatch(sql)
     if found is None:
         return None
     values = [value.strip() for value in found.group("values").split(",")]
     if values != [f"${place + 1}" for place in range(len(values))]:
         return None
-    table = _folded(found.group("table"))
+    table = _folded(found.group("table")), found.group("schema") is not None
     if found.group("columns") is None:
         return table, len(values)
     names = found.group("columns").split(",")

@@ -12,7 +12,7 @@ import decimal
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import pool, util
+from sqlalchemy import pool, text, util
 from sqlalchemy import types as sqltypes
 from sqlalchemy.dialects.postgresql import pg_catalog
 from sqlalchemy.dialects.postgresql.base import PGDialect
@@ -24,6 +24,19 @@ import cleave
 _OF_ANY = ("read_only", "autocommit")
 _FLAGS = ("create", *_OF_ANY)
 _MEMORY = ("buffer_pool_bytes", "query_memory_bytes")
+# The options of an identity column, and of all of them.
+_IDENTITY = ("always", "start", "increment", "minvalue", "maxvalue", "cache", "cycle")
+_IDENTITIES = text("""
+    SELECT n.nspname, c.relname, a.attname, a.attidentity = 'a', s.seqstart, s.seqincrement, s.seqmin, s.seqmax,
+        s.seqcache, s.seqcycle
+    FROM pg_catalog.pg_attribute a
+    JOIN pg_catalog.pg_class c ON c.oid = a.attrelid
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    JOIN pg_catalog.pg_sequence s
+        ON s.seqrelid = CAST(CAST(pg_get_serial_sequence(
+            CAST(CAST(a.attrelid AS regclass) AS text), a.attname) AS regclass) AS oid)
+    WHERE a.attidentity <> ''
+""")
 _TRUE, _FALSE = ("1", "true", "on"), ("0", "false", "off")
 
 
@@ -96,6 +109,24 @@ class CleaveDialect(PGDialect):
         # The others are the server's.
         server = url.difference_update_query(options).set(drivername="postgres")
         return [server.render_as_string(hide_password=False)], options
+
+    def get_multi_columns(self, connection: Any, *args: Any, **options: Any) -> Any:
+        """The columns of tables. PostgreSQL tells the options of identity columns as JSON, which Cleave does not have:
+        they are asked for apart."""
+        found = list(super().get_multi_columns(connection, *args, **options))
+        if any(column.get("identity") for _, columns in found for column in columns):
+            return found
+        identities = {
+            (schema, table, name): dict(zip(_IDENTITY, values))
+            for schema, table, name, *values in connection.execute(_IDENTITIES)
+        }
+        default = self.default_schema_name
+        for (schema, table), columns in found:
+            for column in columns:
+                identity = identities.get((schema or default, table, column["name"]))
+                if identity is not None:
+                    column.update(identity=identity, autoincrement=True)
+        return found
 
     def do_begin(self, dbapi_connection: Any) -> None:
         """Begins a transaction, which definitions belong to as well."""

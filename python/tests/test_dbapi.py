@@ -1,10 +1,12 @@
 """PEP 249: connections, cursors, transactions, parameters and errors, over whatever runs the statements."""
 
 import datetime
+import pathlib
 import pickle
 
 import cleave
 import pytest
+from cleave._connection import _SCHEME as SCHEME
 
 
 @pytest.fixture
@@ -29,10 +31,15 @@ def test_the_module_says_what_it_is():
 
 def test_a_mistyped_url_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for url in ["sqlite:///x", "cleave:///films?split=host", "postgre://ada:secret@host/db"]:
+    for url in ["sqlite:///x", "cleave:///films?split=host", "postgre://ada:secret@host/db",
+                "postgres:/ada:secret@host/db", "postgresql:ada:secret@host/db", "mysql:/ada:secret@host/db",
+                "POSTGRES:/ada:secret@host/db", " postgres://ada:secret@host/db", "jdbc:postgresql://ada:secret@host/db",
+                "x://ada:secret@host/db", pathlib.Path("postgres://ada:secret@host/db")]:
         with pytest.raises(cleave.ProgrammingError, match="path of a folder, or postgres://") as refused:
             cleave.connect(url)
         assert "secret" not in str(refused.value)
+    for folder in ["a:b", "c:/films", "./postgres:/films"]:
+        assert SCHEME.match(folder) is None
     # The scheme is read without case.
     with pytest.raises(cleave.OperationalError) as failed:
         cleave.connect("POSTGRES://ada:secret@127.0.0.1:1/db?sslmode=disable")

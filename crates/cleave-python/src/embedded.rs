@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 use crate::databases::Opening;
 use crate::errors;
 use crate::held::Held;
-use crate::parameters::{Listed, Value, for_each_row};
+use crate::parameters::{Listed, Target, Value, for_each_row};
 use crate::process::{self, Count};
 
 /// Prepared statements that a session has at a time.
@@ -122,6 +122,11 @@ impl Embedded {
         self.epoch
     }
 
+    /// `statement_timeout`, in milliseconds; 0: there is none.
+    pub(crate) fn limit_ms(&self) -> u32 {
+        self.session.settings().statement_timeout_ms
+    }
+
     /// Reports that rows of a query, which began at `epoch`, have failed on their way. A later transaction goes on.
     pub(crate) fn fail(&mut self, epoch: u64) {
         if self.epoch == epoch {
@@ -194,10 +199,8 @@ impl Embedded {
             // Nothing is lost, and the caller need not know of it.
             self.session.run("ROLLBACK").await?;
         }
-        if let Ok(Started::Done { tag }) = &started
-            && row_count_of(tag) >= LARGE_CHANGE
-        {
-            self.analyze_filled().await;
+        if let Ok(Started::Done { tag }) = &started {
+            self.note_filled(row_count_of(tag)).await;
         }
         started
     }
@@ -247,33 +250,62 @@ impl Embedded {
     /// Adds rows to a table, in the transaction that it begins if it has to.
     pub(crate) async fn append(
         &mut self,
+        table: &Target,
+        batches: BoxStream<'static, Result<RecordBatch, Error>>,
+    ) -> Result<u64, Error> {
+        if table.is_public && self.session.has_temporary(&table.name) {
+            let what = format!("adding rows to {}, which a temporary table hides,", table.quoted());
+            return Err(Error::unsupported(what));
+        }
+        self.session.progress().begin();
+        self.begins();
+        let appended = self.session.append(&table.name, batches).await?;
+        self.note_filled(appended).await;
+        Ok(appended)
+    }
+
+    /// The same of rows whose values were read as those of `columns`, in the transaction that it begins if it has to.
+    /// None: the table has other columns by now, and nothing was added.
+    pub(crate) async fn append_as(
+        &mut self,
         table: &str,
+        columns: &[Column],
         batches: BoxStream<'static, Result<RecordBatch, Error>>,
         implicit: bool,
-    ) -> Result<u64, Error> {
+    ) -> Result<Option<u64>, Error> {
         self.session.progress().begin();
         let begins = self.begins() && implicit;
         if begins {
             self.session.run("BEGIN").await?;
         }
-        let appended = self.session.append(table, batches).await;
-        if appended.is_err() && begins {
+        let appended = self.session.append_as(table, columns, batches).await;
+        if begins && !matches!(appended, Ok(Some(_))) {
             self.session.run("ROLLBACK").await?;
         }
         let appended = appended?;
-        if appended >= LARGE_CHANGE {
-            self.analyze_filled().await;
-        }
+        self.note_filled(appended.unwrap_or(0)).await;
         Ok(appended)
     }
 
-    /// The columns of a table that values go to; None: it is no plain table, or does not have them.
-    pub(crate) fn targets(&self, table: &str, listed: &Listed) -> Option<Vec<Column>> {
-        let catalog = self.database.catalog();
-        let schema = &catalog.table(table)?.schema;
+    /// The columns of a table that values go to, as the session sees it; None: it is no plain table, is hidden, or
+    /// does not have them.
+    pub(crate) fn targets(&self, table: &Target, listed: &Listed) -> Option<Vec<Column>> {
+        if table.is_public && self.session.has_temporary(&table.name) {
+            return None;
+        }
+        let columns = self.session.columns_of(&table.name)?;
         match listed {
-            Listed::First(count) => schema.columns.get(..*count).map(<[Column]>::to_vec),
-            Listed::Named(names) => names.iter().map(|name| schema.column(name).cloned()).collect(),
+            Listed::First(count) => columns.get(..*count).map(<[Column]>::to_vec),
+            Listed::Named(names) => {
+                let named = |name: &String| columns.iter().find(|own| own.name == *name).cloned();
+                names.iter().map(named).collect()
+            }
+        }
+    }
+
+    async fn note_filled(&mut self, row_count: u64) {
+        if row_count >= LARGE_CHANGE {
+            self.analyze_filled().await;
         }
     }
 

@@ -16,6 +16,8 @@ use pyo3::prelude::*;
 const STOPPED: &str = "57014";
 /// SQLSTATE of an object that cannot be used in its state: of a closed connection, in a forked process.
 pub(crate) const UNUSABLE: &str = "08003";
+/// SQLSTATE of what another statement uses.
+pub(crate) const IN_USE: &str = "55006";
 /// SQLSTATE of a defect.
 pub(crate) const INTERNAL: &str = "XX000";
 

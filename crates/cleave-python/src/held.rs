@@ -12,6 +12,7 @@ use tokio::sync::{Mutex, Notify};
 
 use crate::errors::{self, Failure};
 use crate::process::{self, Tick};
+use crate::statement_run::{SessionId, busy, waits_for_itself};
 
 /// A session.
 pub(crate) trait Held: Send + 'static {
@@ -66,13 +67,17 @@ pub(crate) fn shared<S>(session: S) -> Shared<S> {
 /// What `work` gives in the session, once that has ended what it does. `stops` stop it.
 ///
 /// # Errors
-/// `KeyboardInterrupt`; `OperationalError` if it is stopped; `ProgrammingError` if the session is closed.
+/// `KeyboardInterrupt`; `OperationalError` if it is stopped; `ProgrammingError` if the session is closed; that of
+/// [`busy`].
 pub(crate) fn with_held<S: Held, T: Send + 'static>(
     py: Python<'_>,
     (shared, stops): (&Shared<S>, &Stops),
     tick: Option<&Tick<'_>>,
     work: impl for<'s> FnOnce(&'s mut S) -> BoxFuture<'s, Result<T, Failure>> + Send + 'static,
 ) -> PyResult<Result<T, Failure>> {
+    if waits_for_itself(SessionId::of(shared)) {
+        return Err(busy(py));
+    }
     let (stop, shared) = (stops.begin(), Arc::clone(shared));
     let stopped = Arc::clone(&stop);
     let work = async move {

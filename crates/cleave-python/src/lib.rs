@@ -37,6 +37,7 @@ mod process;
 mod rows;
 mod server;
 mod session;
+mod statement_run;
 mod values;
 
 use pyo3::prelude::*;

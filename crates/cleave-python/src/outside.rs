@@ -20,7 +20,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
@@ -45,6 +45,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use crate::arrow_stream::{Stream, schema_of_capsule};
 use crate::errors;
 use crate::plain_types::{plain_batch, plain_schema};
+use crate::statement_run::StatementRun;
 
 /// Rows of a slice that goes to a load.
 const LOAD_ROWS: usize = 32_768;
@@ -57,11 +58,13 @@ pub(crate) struct Outside {
     find: Mutex<Option<Py<PyAny>>>,
     /// Names of tables that could not be read, and why.
     refused: Mutex<Vec<(String, PyErr)>>,
+    /// The statement.
+    run: Arc<StatementRun>,
 }
 
 impl Outside {
-    pub(crate) fn new(find: Py<PyAny>) -> Self {
-        Self { find: Mutex::new(Some(find)), refused: Mutex::default() }
+    pub(crate) fn new(find: Py<PyAny>, run: Arc<StatementRun>) -> Self {
+        Self { find: Mutex::new(Some(find)), refused: Mutex::default(), run }
     }
 
     /// Finds nothing from now on.
@@ -84,10 +87,11 @@ impl Outside {
             find.as_ref().map(|find| find.clone_ref(py))
         };
         let Some(find) = find else { return Ok(None) };
+        let _reading = self.run.reading();
         let source = find.bind(py).call1((name,))?;
         match source.is_none() {
             true => Ok(None),
-            false => PythonTable::of(&source, name).map(Some),
+            false => PythonTable::of(&source, name, Arc::clone(&self.run)).map(Some),
         }
     }
 }
@@ -120,10 +124,12 @@ struct Object {
     source: Py<PyAny>,
     /// Its stream, if that had to be opened to learn its columns.
     opened: Mutex<Option<Stream>>,
+    /// The statement that reads it.
+    run: Arc<StatementRun>,
 }
 
 impl PythonTable {
-    fn of(source: &Bound<'_, PyAny>, name: &str) -> PyResult<Self> {
+    fn of(source: &Bound<'_, PyAny>, name: &str, run: Arc<StatementRun>) -> PyResult<Self> {
         let py = source.py();
         let refused = |error: &dyn fmt::Display| {
             errors::made(py, "42804", &format!("\"{name}\" cannot be read: {error}"), None)
@@ -142,7 +148,7 @@ impl PythonTable {
         // What is no number of rows says nothing.
         let rows = source.call_method0("rows")?.extract::<Option<usize>>().unwrap_or(None);
         let (name, source) = (name.to_owned(), source.clone().unbind());
-        let object = Arc::new(Object { name, source, opened: Mutex::new(opened) });
+        let object = Arc::new(Object { name, source, opened: Mutex::new(opened), run });
         Ok(Self { object, schema, rows })
     }
 
@@ -247,13 +253,14 @@ impl Scan {
                 Some(scan) => scan.open(),
                 None => Err(Error::unsupported("reading a table after its query")),
             };
-            let reader = Reader::new(Box::new(open), self.slice_rows);
+            let run = Arc::clone(&self.object.run);
+            let reader = Reader::new(Box::new(open), self.slice_rows, run);
             rounds.push(Arc::new(AsyncMutex::new(reader)));
         }
         // It was made above if it was not there.
         match rounds.get(round) {
             Some(reader) => Arc::clone(reader),
-            None => Arc::new(AsyncMutex::new(Reader::ended())),
+            None => Arc::new(AsyncMutex::new(Reader::ended(Arc::clone(&self.object.run)))),
         }
     }
 
@@ -349,11 +356,12 @@ impl PartitionStream for Part {
 pub(crate) fn batches(
     stream: Stream,
     name: String,
+    run: Arc<StatementRun>,
 ) -> Result<BoxStream<'static, Result<RecordBatch, Error>>, Error> {
     let plain = plain_schema(stream.schema());
     let plain = plain.map_err(|error| errors::outside_data(format!("{name}: {error}")))?;
     let places = (0..plain.fields().len()).collect();
-    let reader = Reader::new(Box::new(move || Ok((stream, places))), LOAD_ROWS);
+    let reader = Reader::new(Box::new(move || Ok((stream, places))), LOAD_ROWS, run);
     let reader = Arc::new(AsyncMutex::new(reader));
     let rows = try_unfold((reader, plain, name), |(reader, plain, name)| async move {
         let slice = next_slice(&reader).await;
@@ -378,6 +386,8 @@ struct Reader {
     slice_rows: usize,
     /// Slices of what was read.
     slices: VecDeque<RecordBatch>,
+    /// The statement that reads it.
+    run: Arc<StatementRun>,
 }
 
 /// Why a stream cannot be read on.
@@ -401,23 +411,25 @@ impl Fault {
 }
 
 impl Reader {
-    fn new(open: Open, slice_rows: usize) -> Self {
-        Self { open: Some(open), slice_rows: slice_rows.max(1), ..Self::ended() }
+    fn new(open: Open, slice_rows: usize, run: Arc<StatementRun>) -> Self {
+        Self { open: Some(open), slice_rows: slice_rows.max(1), ..Self::ended(run) }
     }
 
     /// One without rows.
-    fn ended() -> Self {
+    fn ended(run: Arc<StatementRun>) -> Self {
         let (places, slices) = (Vec::new(), VecDeque::new());
-        Self { open: None, stream: None, places, slice_rows: 1, slices }
+        Self { open: None, stream: None, places, slice_rows: 1, slices, run }
     }
 
-    /// Reads until there are rows, or the stream's end.
-    fn read(&mut self) -> Result<(), Fault> {
+    /// Reads until there are rows, or the stream's end, or nobody waits: a stream may have no end, and no rows.
+    fn read(&mut self, waits: &Weak<()>) -> Result<(), Fault> {
+        let _reading = self.run.reading();
         if let Some(open) = self.open.take() {
             let (stream, places) = open().map_err(Fault::Opening)?;
             (self.stream, self.places) = (Some(stream), places);
         }
         while self.slices.is_empty()
+            && waits.strong_count() > 0
             && let Some(stream) = &mut self.stream
         {
             match stream.next() {
@@ -451,14 +463,16 @@ async fn next_slice(reader: &Shared) -> Result<Option<RecordBatch>, Fault> {
     if let Some(slice) = reader.slices.pop_front() {
         return Ok(Some(slice));
     }
+    let waiting = Arc::new(());
+    let waits = Arc::downgrade(&waiting);
     // It may wait for Python's lock, and Python's code may take long.
     let reading = SpawnedTask::spawn_blocking(move || {
-        reader.read()?;
+        reader.read(&waits)?;
         Ok::<_, Fault>(reader.slices.pop_front())
     });
-    reading
-        .await
-        .unwrap_or_else(|error| Err(Fault::Task(DataFusionError::ExecutionJoin(Box::new(error)))))
+    let read = reading.await;
+    drop(waiting);
+    read.unwrap_or_else(|error| Err(Fault::Task(DataFusionError::ExecutionJoin(Box::new(error)))))
 }
 
 /// The error of a stream.

@@ -16,8 +16,32 @@ use crate::plain_types::zero_byte;
 /// Rows after which a load looks for Ctrl-C.
 const ROWS_AT_A_TIME: usize = 8192;
 
+/// A table that rows go to.
+#[derive(Debug, Clone, FromPyObject)]
+pub(crate) struct Target {
+    /// Its name.
+    #[pyo3(item(0))]
+    pub(crate) name: String,
+    /// It was named with the schema `public`: no temporary one is meant.
+    #[pyo3(item(1))]
+    pub(crate) is_public: bool,
+}
+
+impl Target {
+    /// The name as SQL writes it.
+    pub(crate) fn quoted(&self) -> String {
+        let name = quoted(&self.name);
+        if self.is_public { format!("public.{name}") } else { name }
+    }
+}
+
+/// A name as SQL writes it.
+pub(crate) fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
 /// The columns of an INSERT.
-#[derive(Debug, FromPyObject)]
+#[derive(Debug, Clone, FromPyObject)]
 pub(crate) enum Listed {
     /// As many of the table's as this, from the first one.
     First(usize),

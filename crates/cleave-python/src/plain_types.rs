@@ -23,7 +23,7 @@ use arrow::datatypes::{
 use arrow::error::ArrowError;
 use arrow::util::display::FormatOptions;
 use cleave_host::Error;
-use cleave_host::dialect::sql_type;
+use cleave_host::copy::parquet::{NARROW_NUMERIC, narrow_numerics};
 use cleave_host::error::Fault;
 
 /// Digits that a number may have.
@@ -202,6 +202,9 @@ pub(crate) fn cast_to(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Arrow
     if array.data_type() == to {
         return Ok(Arc::clone(array));
     }
+    if *to == NARROW_NUMERIC && matches!(array.data_type(), DataType::Decimal256(..)) {
+        return narrow_numerics(array).map_err(|error| ArrowError::ExternalError(Box::new(error)));
+    }
     cast_with_options(
         array,
         to,
@@ -226,9 +229,7 @@ pub(crate) fn library_schema(schema: &Schema) -> SchemaRef {
 
 fn library_type(data_type: &DataType) -> DataType {
     match data_type {
-        DataType::Decimal256(..) => {
-            sql_type(data_type).map_or_else(|| data_type.clone(), |stored| stored.arrow())
-        }
+        DataType::Decimal256(..) => NARROW_NUMERIC,
         DataType::List(item) => {
             let item_type = library_type(item.data_type());
             DataType::List(Arc::new(item.as_ref().clone().with_data_type(item_type)))

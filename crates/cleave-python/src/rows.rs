@@ -13,6 +13,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
@@ -23,6 +24,7 @@ use cleave_host::commitment::unless;
 use cleave_host::dialect::sql_type;
 use cleave_host::error::Fault;
 use cleave_host::{Error, ResultRows};
+use cleave_media::clock::Stopwatch;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyList};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
@@ -34,6 +36,7 @@ use crate::held::{Shared, Stops};
 use crate::plain_types::{cast_to, given_schema};
 use crate::process::{self, Count, Own, Tick};
 use crate::server::Cancel;
+use crate::statement_run::{BUSY, StatementRun, busy};
 use crate::values;
 
 /// The rows of a statement. See the module's description.
@@ -50,6 +53,8 @@ pub(crate) struct Rows {
     count: Option<Count>,
     /// What stops its reads.
     stops: Stops,
+    /// The statement; None: it is one of a server, which limits its time.
+    run: Option<Arc<StatementRun>>,
 }
 
 /// A source that readers take turns with.
@@ -93,15 +98,21 @@ impl Rows {
         let source = Source::of(Batches::Ended(None), schema);
         let source = Own::new(Arc::new(AsyncMutex::new(source)));
         let (rest, stops) = (Mutex::default(), Stops::default());
-        Self { tag: Some(tag), schema: None, rest, source, count: None, stops }
+        Self { tag: Some(tag), schema: None, rest, source, count: None, stops, run: None }
     }
 
     /// The rows of a query that a session has begun. `stops` stop its reads.
-    pub(crate) fn embedded(rows: ResultRows, begun: Begun, count: Count, stops: Stops) -> Self {
+    pub(crate) fn embedded(
+        rows: ResultRows,
+        (begun, run): (Begun, Arc<StatementRun>),
+        count: Count,
+        stops: Stops,
+    ) -> Self {
         let schema = given_schema(&rows.schema());
         let from = Batches::Embedded(Box::new(rows), begun);
         let source = Source::of(from, Arc::clone(&schema));
-        Self::of(Arc::new(AsyncMutex::new(source)), schema, (Some(count), stops))
+        let rows = Self::of(Arc::new(AsyncMutex::new(source)), schema, (Some(count), stops));
+        Self { run: Some(run), ..rows }
     }
 
     /// The rows of a server.
@@ -114,7 +125,8 @@ impl Rows {
 
     fn of(source: SharedSource, schema: SchemaRef, (count, stops): (Option<Count>, Stops)) -> Self {
         let (schema, source) = (Some(schema), Own::new(source));
-        Self { tag: None, schema, rest: Mutex::default(), source, count, stops }
+        let rest = Mutex::default();
+        Self { tag: None, schema, rest, source, count, stops, run: None }
     }
 
     /// What was read and not given.
@@ -128,6 +140,7 @@ impl Rows {
         if rest.is_some() {
             return Ok(rest);
         }
+        self.check_not_read_here(py)?;
         let source = Arc::clone(self.source.get(py)?);
         let at_hand = match source.try_lock() {
             Ok(mut source) => source.at_hand(),
@@ -137,19 +150,38 @@ impl Rows {
             return batch.map_err(|error| error.exception(py));
         }
         let stop = self.stops.begin();
-        let reading = next_unless(source, Arc::clone(&stop));
+        let limit = self.run.as_ref().and_then(|run| run.time_left());
+        let reading = next_unless(source, Arc::clone(&stop), limit);
         match self.waited(py, process::wait(py, &stop, tick, Box::pin(reading)))? {
             Ok(read) => read.map_err(|error| error.exception(py)),
             Err(()) => Err(errors::stopped(py)),
         }
     }
 
+    /// Refuses to read rows while this thread reads an object for them.
+    fn check_not_read_here(&self, py: Python<'_>) -> PyResult<()> {
+        match self.run.as_ref().is_some_and(|run| run.is_read_here()) {
+            true => Err(busy(py)),
+            false => Ok(()),
+        }
+    }
+
+    /// What `read` gives, whose time counts as the statement's.
+    fn spending<T>(&self, read: impl FnOnce() -> T) -> T {
+        let begun = Stopwatch::start();
+        let outcome = read();
+        self.run.iter().for_each(|run| run.spend(begun.elapsed()));
+        outcome
+    }
+
     /// All batches that are left.
     fn all(&self, py: Python<'_>, tick: Option<&Tick<'_>>) -> PyResult<VecDeque<RecordBatch>> {
+        self.check_not_read_here(py)?;
         let mut batches: VecDeque<RecordBatch> = self.take_rest().into_iter().collect();
         let source = Arc::clone(self.source.get(py)?);
         let stop = self.stops.begin();
-        let reading = all_unless(source, Arc::clone(&stop));
+        let limit = self.run.as_ref().and_then(|run| run.time_left());
+        let reading = all_unless(source, Arc::clone(&stop), limit);
         match self.waited(py, process::wait(py, &stop, tick, Box::pin(reading)))? {
             Ok(read) => batches.extend(read.map_err(|error| error.exception(py))?),
             Err(()) => return Err(errors::stopped(py)),
@@ -221,9 +253,11 @@ impl Rows {
             if wanted == Some(0) {
                 return Ok(list);
             }
+            let begun = Stopwatch::start();
             let Some(batch) = self.next(py, tick.as_ref())? else { return Ok(list) };
             let count = wanted.map_or(batch.num_rows(), |wanted| wanted.min(batch.num_rows()));
             values::append_rows(&batch.slice(0, count), &list)?;
+            self.run.iter().for_each(|run| run.spend(begun.elapsed()));
             if count < batch.num_rows() {
                 let rest = batch.slice(count, batch.num_rows() - count);
                 *self.rest.lock().unwrap_or_else(PoisonError::into_inner) = Some(rest);
@@ -241,12 +275,14 @@ impl Rows {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let schema = Arc::clone(self.schema_or_error(py)?);
         let (ahead, source) = if whole {
-            (self.all(py, self.ticking(tick).as_ref())?, None)
+            let tick = self.ticking(tick);
+            (self.spending(|| self.all(py, tick.as_ref()))?, None)
         } else {
             let source = Own::new(Arc::clone(self.source.get(py)?));
             (self.take_rest().into_iter().collect(), Some(source))
         };
-        stream_capsule(py, Box::new(Reader { ahead, source, schema, stops: self.stops.clone() }))
+        let (stops, run) = (self.stops.clone(), self.run.clone());
+        stream_capsule(py, Box::new(Reader { ahead, source, schema, stops, run }))
     }
 
     /// A capsule with the description of the columns.
@@ -408,14 +444,24 @@ impl Drop for Source {
     }
 }
 
-/// The next batch of `source`, once nobody else reads it. An outer error: `stop` came first.
+/// The next batch of `source`, once nobody else reads it. An outer error: `stop` came first. What is not there within
+/// `limit` is given up.
 async fn next_unless(
     source: SharedSource,
     stop: Arc<Notify>,
+    limit: Option<Duration>,
 ) -> Result<Result<Option<RecordBatch>, Failure>, ()> {
     let mut source = unless(source.lock_owned(), stop.notified()).await?;
-    let next = unless(source.next(), stop.notified()).await;
-    if next.is_err() {
+    let next = match limit {
+        None => unless(source.next(), stop.notified()).await,
+        Some(limit) if limit.is_zero() => Ok(Err(Error::StatementTimeout.into())),
+        Some(limit) => {
+            let reading = unless(source.next(), stop.notified());
+            let read = tokio::time::timeout(limit, reading).await;
+            read.unwrap_or_else(|_| Ok(Err(Error::StatementTimeout.into())))
+        }
+    };
+    if matches!(&next, Err(()) | Ok(Err(Failure::Host(Error::StatementTimeout)))) {
         source.give_up(true);
     }
     next
@@ -425,10 +471,12 @@ async fn next_unless(
 async fn all_unless(
     source: SharedSource,
     stop: Arc<Notify>,
+    limit: Option<Duration>,
 ) -> Result<Result<Vec<RecordBatch>, Failure>, ()> {
-    let mut batches = Vec::new();
+    let (mut batches, begun) = (Vec::new(), Stopwatch::start());
     loop {
-        match next_unless(Arc::clone(&source), Arc::clone(&stop)).await? {
+        let left = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+        match next_unless(Arc::clone(&source), Arc::clone(&stop), left).await? {
             Ok(Some(batch)) => batches.push(batch),
             Ok(None) => return Ok(Ok(batches)),
             Err(failure) => return Ok(Err(failure)),
@@ -476,6 +524,8 @@ struct Reader {
     schema: SchemaRef,
     /// What stops it.
     stops: Stops,
+    /// The statement; None: it is one of a server.
+    run: Option<Arc<StatementRun>>,
 }
 
 impl Reader {
@@ -486,13 +536,18 @@ impl Reader {
         let Some(source) = self.source.as_ref()?.here().cloned() else {
             return Some(Err(errors::in_stream("the rows are those of another process")));
         };
-        let stop = self.stops.begin();
-        let reading = next_unless(source, Arc::clone(&stop));
+        if self.run.as_ref().is_some_and(|run| run.is_read_here()) {
+            return Some(Err(errors::in_stream(BUSY)));
+        }
+        let (stop, begun) = (self.stops.begin(), Stopwatch::start());
+        let limit = self.run.as_ref().and_then(|run| run.time_left());
+        let reading = next_unless(source, Arc::clone(&stop), limit);
         let read = match process::wait_anywhere(&stop, Box::pin(reading)) {
             Ok(Ok(read)) => read.map_err(|error| errors::in_stream(&error.to_string())),
             Ok(Err(())) => Err(errors::in_stream("the query was stopped")),
             Err(message) => Err(errors::in_stream(&message)),
         };
+        self.run.iter().for_each(|run| run.spend(begun.elapsed()));
         if !matches!(read, Ok(Some(_))) {
             self.source = None;
         }

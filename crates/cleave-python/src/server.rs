@@ -25,9 +25,10 @@ use crate::embedded::changes_or_locks;
 use crate::errors::{self, Failure};
 use crate::held::Held;
 use crate::outside::of_stream;
-use crate::parameters::{Listed, Value, for_each_row};
+use crate::parameters::{Listed, Target, Value, for_each_row, quoted};
 use crate::plain_types::{plain_batch, plain_schema};
 use crate::rows::Source;
+use crate::statement_run::StatementRun;
 
 /// Rows that are encoded at a time.
 const PIECE_ROWS: usize = 8192;
@@ -217,13 +218,18 @@ impl Server {
     }
 
     /// Adds the rows of a stream to a table.
-    pub(crate) async fn append(&mut self, table: &str, stream: Stream) -> Result<u64, Failure> {
+    pub(crate) async fn append(
+        &mut self,
+        table: &Target,
+        stream: Stream,
+        run: Arc<StatementRun>,
+    ) -> Result<u64, Failure> {
         let schema = plain_schema(stream.schema());
         let schema = schema.map_err(|error| errors::outside_data(format!("{ROWS}: {error}")))?;
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         let sql = copy_statement(table, &names);
         self.settle().await;
-        let mut encoded = Encoded { stream, schema, text: Vec::new(), at: 0 };
+        let mut encoded = Encoded { stream, schema, text: Vec::new(), at: 0, run };
         Ok(Box::pin(self.client.copy_in(&sql, &mut encoded)).await?)
     }
 
@@ -231,7 +237,7 @@ impl Server {
     /// not have as many columns, and nothing was done.
     pub(crate) async fn load(
         &mut self,
-        table: &str,
+        table: &Target,
         columns: Listed,
         csv: Vec<u8>,
         implicit: bool,
@@ -240,7 +246,7 @@ impl Server {
         let names = match columns {
             Listed::Named(names) => names,
             Listed::First(count) => {
-                let query = format!("SELECT * FROM {} LIMIT 0", quoted(table));
+                let query = format!("SELECT * FROM {} LIMIT 0", table.quoted());
                 let answer = Box::pin(self.client.run(&query, &[])).await;
                 let Ok(mut answer) = answer else { return Ok(None) };
                 let schema = answer.schema().cloned();
@@ -291,13 +297,16 @@ struct Encoded {
     schema: SchemaRef,
     text: Vec<u8>,
     at: usize,
+    run: Arc<StatementRun>,
 }
 
 impl Encoded {
     /// Encodes the next batch; false: there is none.
     fn fill(&mut self) -> Result<bool, Error> {
         (self.text, self.at) = (Vec::new(), 0);
+        let reading = self.run.reading();
         let batch = self.stream.next().map_err(|error| of_stream(ROWS, &error))?;
+        drop(reading);
         let Some(batch) = batch else { return Ok(false) };
         let options = CsvOptions { null: NULL.to_owned(), ..CsvOptions::csv() };
         let mut writer = CsvWriter::new(&mut self.text, ROWS, &self.schema, options)?;
@@ -341,14 +350,10 @@ fn with_settings(address: Address, settings: &[(String, String)], read_only: boo
         .fold(address, |address, (name, value)| address.with_setting(name, value))
 }
 
-fn copy_statement(table: &str, columns: &[&str]) -> String {
+fn copy_statement(table: &Target, columns: &[&str]) -> String {
     let columns: Vec<String> = columns.iter().map(|name| quoted(name)).collect();
-    let (table, columns) = (quoted(table), columns.join(", "));
+    let (table, columns) = (table.quoted(), columns.join(", "));
     format!("COPY {table} ({columns}) FROM STDIN (FORMAT csv, NULL '{NULL}')")
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// A value as the client sends it, with its type.

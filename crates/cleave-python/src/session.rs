@@ -19,6 +19,7 @@ use cleave_host::commitment::unless;
 use cleave_host::outside_tables::OutsideTables;
 use cleave_host::statement::parse_script;
 use cleave_host::{Started, TransactionStatus};
+use cleave_media::clock::Stopwatch;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt};
 use pyo3::prelude::*;
@@ -30,15 +31,14 @@ use crate::embedded::{Embedded, batches_of};
 use crate::errors::{self, Failure};
 use crate::held::{Shared, Stops, shared, with_held};
 use crate::outside::{self, Outside};
-use crate::parameters::{Listed, Value};
+use crate::parameters::{Listed, Target, Value};
 use crate::process::{self, Count, Own, Tick};
 use crate::rows::{Begun, Rows, Source};
 use crate::server::{Answered, Server, csv_of};
+use crate::statement_run::{SessionId, StatementRun, busy, waits_for_itself};
 
 /// How long the end of the interpreter waits for connections that close.
 const FINISHING: Duration = Duration::from_secs(30);
-/// SQLSTATE of a database that another process has open.
-const IN_USE: &str = "55006";
 
 /// What runs the statements of a connection.
 #[derive(Clone)]
@@ -95,7 +95,7 @@ async fn backend_of(
     }
     let open = Box::pin(Embedded::open(path, settings.clone(), opening, read_only));
     let embedded = match open.await {
-        Err(error) if error.sqlstate() == IN_USE => {
+        Err(error) if error.sqlstate() == errors::IN_USE => {
             // Another process has opened it since, and may answer by now.
             let server = Box::pin(beside(place, &settings, read_only)).await?;
             return server.ok_or(Failure::Host(error));
@@ -199,27 +199,29 @@ impl Session {
     fn append(
         &self,
         py: Python<'_>,
-        table: String,
+        table: Target,
         capsule: &Bound<'_, PyAny>,
         tick: Option<Bound<'_, PyAny>>,
     ) -> PyResult<u64> {
-        let what = format!("rows for {table}");
+        let what = format!("rows for {}", table.name);
         let stream = Stream::of_capsule(capsule).map_err(|error| {
             errors::exception(py, &errors::outside_data(format!("{what}: {error}")))
         })?;
         let appended = match self.backend(py)? {
             Backend::Embedded(session, count) => {
-                let batches = outside::batches(stream, what);
+                let run = StatementRun::new(SessionId::of(&session));
+                let batches = outside::batches(stream, what, run);
                 let batches = batches.map_err(|error| errors::exception(py, &error))?;
                 let tick = ticking(tick, Some(&count));
                 with_held(py, (&session, &self.stops), tick.as_ref(), move |embedded| {
-                    Box::pin(async move { Ok(embedded.append(&table, batches, false).await?) })
+                    Box::pin(async move { Ok(embedded.append(&table, batches).await?) })
                 })?
             }
             Backend::Server(session) => {
                 let tick = ticking(tick, None);
+                let run = StatementRun::new(SessionId::of(&session));
                 with_held(py, (&session, &self.stops), tick.as_ref(), move |server| {
-                    Box::pin(async move { server.append(&table, stream).await })
+                    Box::pin(async move { server.append(&table, stream, run).await })
                 })?
             }
         };
@@ -233,7 +235,7 @@ impl Session {
     fn load_rows(
         &self,
         py: Python<'_>,
-        table: String,
+        table: Target,
         columns: Listed,
         rows: &Bound<'_, PyAny>,
         implicit: bool,
@@ -241,20 +243,9 @@ impl Session {
     ) -> PyResult<Option<u64>> {
         let loaded = match self.backend(py)? {
             Backend::Embedded(session, count) => {
-                let name = table.clone();
-                let targets = with_held(py, (&session, &self.stops), None, move |embedded| {
-                    Box::pin(async move { Ok(embedded.targets(&name, &columns)) })
-                })?;
-                let targets = targets.map_err(|error| error.exception(py))?;
-                let Some(targets) = targets else { return Ok(None) };
-                let batches = batches_of(&targets, rows)?;
                 let tick = ticking(tick, Some(&count));
-                with_held(py, (&session, &self.stops), tick.as_ref(), move |embedded| {
-                    let batches = stream::iter(batches.into_iter().map(Ok)).boxed();
-                    Box::pin(
-                        async move { Ok(Some(embedded.append(&table, batches, implicit).await?)) },
-                    )
-                })?
+                let held = (&session, &self.stops);
+                load_embedded(py, held, (&table, &columns, rows), implicit, tick.as_ref())?
             }
             Backend::Server(session) => {
                 let csv = csv_of(rows, columns.count())?;
@@ -312,6 +303,9 @@ impl Session {
     /// background. Again: does nothing.
     #[pyo3(signature = (*, wait=true))]
     fn close(&self, py: Python<'_>, wait: bool) -> PyResult<()> {
+        if wait && self.backend(py).is_ok_and(|backend| waits_for_itself(backend.id())) {
+            return Err(busy(py));
+        }
         let backend = self.backend.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut own) = backend else { return Ok(()) };
         // In a fork there is nothing to close.
@@ -345,6 +339,13 @@ impl Session {
 }
 
 impl Backend {
+    fn id(&self) -> SessionId {
+        match self {
+            Self::Embedded(session, _) => SessionId::of(session),
+            Self::Server(session) => SessionId::of(session),
+        }
+    }
+
     /// Closes the session, once the statement that runs in it has ended.
     async fn close(self) {
         match self {
@@ -381,22 +382,25 @@ fn run_embedded(
     find: Option<Py<PyAny>>,
     tick: Option<&Tick<'_>>,
 ) -> PyResult<Rows> {
-    let outside = find.map(|find| Arc::new(Outside::new(find)));
-    let offered = outside.clone();
+    let run = StatementRun::new(SessionId::of(session));
+    let outside = find.map(|find| Arc::new(Outside::new(find, Arc::clone(&run))));
+    let (offered, begun) = (outside.clone(), Stopwatch::start());
     let waited = with_held(py, (session, stops), tick, move |embedded| {
         Box::pin(async move {
             let tables = offered.map(|tables| tables as Arc<dyn OutsideTables>);
             let started = embedded.run_with(&sql, &values, implicit, tables).await?;
-            Ok((started, embedded.epoch()))
+            Ok((started, embedded.epoch(), embedded.limit_ms()))
         })
     });
     if let Some(outside) = &outside {
         outside.end();
     }
     match waited? {
-        Ok((Started::Done { tag }, _)) => Ok(Rows::without(tag)),
-        Ok((Started::Rows(rows), epoch)) => {
-            Ok(Rows::embedded(rows, Begun::new(session, epoch), count, stops.of_result()))
+        Ok((Started::Done { tag }, ..)) => Ok(Rows::without(tag)),
+        Ok((Started::Rows(rows), epoch, limit_ms)) => {
+            run.start(limit_ms, begun.elapsed());
+            let begun = (Begun::new(session, epoch), run);
+            Ok(Rows::embedded(rows, begun, count, stops.of_result()))
         }
         Err(error) => {
             // A name of WITH may have been refused too, which is none of the error's.
@@ -404,6 +408,36 @@ fn run_embedded(
             let refused = outside.and_then(|outside| outside.take_refused(&said));
             let refused = refused.filter(|_| error.sqlstate() == "42P01");
             Err(refused.unwrap_or_else(|| error.exception(py)))
+        }
+    }
+}
+
+/// Adds the values of `rows` to columns of a table. Another session may alter it meanwhile: the values are read anew
+/// then, as those of its new columns.
+fn load_embedded(
+    py: Python<'_>,
+    (session, stops): (&Shared<Embedded>, &Stops),
+    (table, columns, rows): (&Target, &Listed, &Bound<'_, PyAny>),
+    implicit: bool,
+    tick: Option<&Tick<'_>>,
+) -> PyResult<Result<Option<u64>, Failure>> {
+    loop {
+        let (name, listed) = (table.clone(), columns.clone());
+        let targets = with_held(py, (session, stops), None, move |embedded| {
+            Box::pin(async move { Ok(embedded.targets(&name, &listed)) })
+        })?;
+        let targets = targets.map_err(|error| error.exception(py))?;
+        let Some(targets) = targets else { return Ok(Ok(None)) };
+        let batches = batches_of(&targets, rows)?;
+        let name = table.name.clone();
+        let loaded = with_held(py, (session, stops), tick, move |embedded| {
+            let batches = stream::iter(batches.into_iter().map(Ok)).boxed();
+            Box::pin(
+                async move { Ok(embedded.append_as(&name, &targets, batches, implicit).await?) },
+            )
+        })?;
+        if !matches!(loaded, Ok(None)) {
+            return Ok(loaded);
         }
     }
 }
