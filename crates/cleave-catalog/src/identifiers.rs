@@ -2,10 +2,14 @@
 //!
 //! Source: PostgreSQL's manual, "Identifiers and Key Words".
 
-/// The only schema.
+/// The only schema of permanent objects.
 pub const SCHEMA: &str = "public";
+/// The schema of a session's temporary objects, as statements call it.
+pub const TEMPORARY_SCHEMA: &str = "pg_temp";
 /// DataFusion's name for the catalog of a database's tables.
 pub const CATALOG: &str = "cleave";
+/// What is between the schema and the name in [`key_of`].
+pub const KEY_MARK: char = '⟨';
 
 /// Key words that are no names without quotes, or not everywhere, in order: PostgreSQL's of all categories but
 /// "unreserved" (`pg_get_keywords`).
@@ -50,8 +54,24 @@ pub fn shown_name(name: &str) -> &str {
 pub fn unqualified(written: &str) -> Option<String> {
     let mut parts = parts_of(written);
     let name = parts.pop()?;
-    let is_ours = parts.iter().all(|part| ["public", "pg_catalog"].contains(&part.as_str()));
+    let ours = [SCHEMA, TEMPORARY_SCHEMA, "pg_catalog"];
+    let is_ours = parts.iter().all(|part| ours.contains(&part.as_str()));
     is_ours.then_some(name)
+}
+
+/// The schema and the name of a name that has a schema.
+pub fn schema_and_name(written: &str) -> Option<(String, String)> {
+    if !written.contains('.') {
+        return None;
+    }
+    let mut parts = parts_of(written);
+    let (name, schema) = (parts.pop()?, parts.pop()?);
+    parts.is_empty().then_some((schema, name))
+}
+
+/// What a catalog version calls the object `name` of `schema` while another object has the plain name.
+pub fn key_of(schema: &str, name: &str) -> String {
+    format!("{schema}{KEY_MARK}{name}⟩")
 }
 
 /// Whether a name has a schema.

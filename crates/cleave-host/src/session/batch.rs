@@ -385,11 +385,12 @@ async fn ready(
     (place, parsed): (usize, ParsedStatement),
     known: (&mut Option<(String, ReadView)>, &Room),
 ) -> Result<Ready> {
-    let ParsedStatement { statement, text, position, hints } = parsed;
+    let ParsedStatement { statement, mut text, position, hints } = parsed;
     let Statement::Query(query) = statement else {
         return Err(Error::unsupported("a batch of anything but queries"));
     };
     output::check_hints(None, &hints)?;
+    let query = session.query_with_exact_names(query, &mut text)?;
     let outer = session.hinted.clone();
     if let Some(own) = under(session.in_force(), &hints)? {
         session.hinted = Some(own);
@@ -423,7 +424,8 @@ async fn planned(
     search_path::check_path(session, text)?;
     rights::check_rights(session, || Statement::Query(Box::new(query.clone()))).await?;
     started::set_configs(session, query, &Parameters::default())?;
-    if room.is_full() || has_effects(query, &session.names()) {
+    // One whose names mean other tables has a snapshot of its own.
+    if room.is_full() || session.defined().is_exact() || has_effects(query, &session.names()) {
         return Ok(Planned::InTurn);
     }
     if let Some(outcome) = Box::pin(started::without_plan(session, query, text)).await? {
@@ -618,7 +620,8 @@ impl Asked {
 impl Unplanned {
     /// Its rows, as those of a statement that begins now.
     async fn start(self, session: &mut Session) -> Result<Started> {
-        let Self { query, text, settings, .. } = self;
+        let Self { query, mut text, settings, .. } = self;
+        let query = session.query_with_exact_names(query, &mut text)?;
         let outer = session.hinted.replace(settings);
         let (database, tables) = (Arc::clone(&session.database), session.concerned_by(&query));
         let started = async {

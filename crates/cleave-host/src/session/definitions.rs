@@ -32,6 +32,7 @@ use cleave_catalog::catalog::sequence::Sequence;
 use cleave_catalog::catalog::view::ViewState;
 use cleave_catalog::catalog::{CatalogState, DeviceId, HeldSpace, Keep, TableState};
 use cleave_catalog::error::{Error, NameKind, Result};
+use cleave_catalog::identifiers::{SCHEMA, TEMPORARY_SCHEMA, key_of};
 use cleave_catalog::settings::{Settings, TransactionModes};
 use cleave_engine::delta::Delta;
 use cleave_engine::device::{Claim, Device};
@@ -47,6 +48,7 @@ use cleave_engine::write::vid_set::VidSet;
 use cleave_media::Extent;
 use cleave_query::query_engine::QueryEngine;
 use cleave_sql::statement::ddl::OnCommit;
+use cleave_sql::statement::parse::ExactNames;
 use cleave_store::TableSchema;
 use cleave_txn::{LockMode, Written};
 use futures::StreamExt;
@@ -83,6 +85,8 @@ pub(super) struct Defined {
     claims: BTreeMap<DeviceId, Arc<Claim>>,
     /// The greatest commit number of their rows.
     commit: u64,
+    /// What names mean in the running statement; None: temporary objects hide others.
+    exact: Option<Arc<ExactNames>>,
 }
 
 impl Defined {
@@ -189,7 +193,7 @@ impl Defined {
 
     /// The catalog that a session with these definitions sees over the committed one, `base`.
     pub(super) fn over(&self, database: &Database, base: Arc<CatalogState>) -> Arc<CatalogState> {
-        if self.is_empty() {
+        if self.is_empty() && self.exact.is_none() {
             return base;
         }
         let mut state = CatalogState::clone(&base);
@@ -232,24 +236,83 @@ impl Defined {
             let table = versions.over(table);
             state.tables.insert(table.schema.name.clone(), table);
         }
-        let is_temporary =
-            |table: &&Arc<TableState>| self.temporary.contains_key(&table.schema.table_id);
-        // A temporary object hides another one of its name.
-        let (temporary, permanent): (Vec<_>, Vec<_>) =
-            self.tables.values().flatten().partition(is_temporary);
-        for table in permanent.into_iter().chain(temporary) {
-            state.views.remove(&table.schema.name);
-            state.tables.insert(table.schema.name.clone(), Arc::clone(table));
+        // Temporary objects hide others of their names.
+        for is_temporary in [false, true] {
+            let is_kind = |id: u32| self.is_temporary(id) == is_temporary;
+            for table in self.tables.values().flatten() {
+                if is_kind(table.schema.table_id) {
+                    let key = self.key(&table.schema.name, is_temporary, state);
+                    state.views.remove(&key);
+                    state.tables.insert(key, Arc::clone(table));
+                }
+            }
+            for view in self.views.values().flatten() {
+                if is_kind(view.schema.table_id) {
+                    let key = self.key(&view.schema.name, is_temporary, state);
+                    state.tables.remove(&key);
+                    state.views.insert(key, Arc::clone(view));
+                }
+            }
+            for sequence in self.sequences.values().flatten() {
+                if is_kind(sequence.id) {
+                    let key = self.key(&sequence.name, is_temporary, state);
+                    state.sequences.insert(key, Arc::clone(sequence));
+                }
+            }
         }
-        for view in self.views.values().flatten() {
-            state.tables.remove(&view.schema.name);
-            state.views.insert(view.schema.name.clone(), Arc::clone(view));
+        let Some(exact) = &self.exact else { return self.put_rights(state) };
+        for name in &exact.absent {
+            move_away(state, name, SCHEMA);
         }
-        for sequence in self.sequences.values().flatten() {
-            state.sequences.insert(sequence.name.clone(), Arc::clone(sequence));
+        if exact.has_keys {
+            let key = |schema: &TableSchema| {
+                let is_temporary = self.is_temporary(schema.table_id);
+                let of = if is_temporary { TEMPORARY_SCHEMA } else { SCHEMA };
+                self.has_temporary(&schema.name).then(|| key_of(of, &schema.name))
+            };
+            let tables = state.tables.values().map(|table| (key(&table.schema), Arc::clone(table)));
+            let tables: Vec<_> = tables.collect();
+            let views = state.views.values().map(|view| (key(&view.schema), Arc::clone(view)));
+            let views: Vec<_> = views.collect();
+            state.tables.extend(tables.into_iter().filter_map(|(key, table)| Some((key?, table))));
+            state.views.extend(views.into_iter().filter_map(|(key, view)| Some((key?, view))));
         }
+        self.put_rights(state);
+    }
+
+    fn put_rights(&self, state: &mut CatalogState) {
         self.rights.put_into(&mut state.rights);
         self.comments.put_into(&mut state.comments);
+    }
+
+    /// The name under which `state` gets the object `name`. If both it and a temporary object of that name are meant by
+    /// the running statement, the other one is there by the name of its schema.
+    fn key(&self, name: &str, is_temporary: bool, state: &mut CatalogState) -> String {
+        match &self.exact {
+            Some(exact) if is_temporary && exact.permanent.contains(name) => {
+                key_of(TEMPORARY_SCHEMA, name)
+            }
+            Some(_) if is_temporary => {
+                move_away(state, name, SCHEMA);
+                name.to_owned()
+            }
+            _ => name.to_owned(),
+        }
+    }
+
+    /// Sets what names mean in the running statement.
+    pub(super) fn set_exact(&mut self, exact: Option<Arc<ExactNames>>) {
+        self.exact = exact;
+    }
+
+    /// Whether names may mean something else in the running statement than in others.
+    pub(super) fn is_exact(&self) -> bool {
+        self.exact.is_some()
+    }
+
+    /// Whether there are temporary objects.
+    pub(super) fn has_any_temporary(&self) -> bool {
+        !self.temporary.is_empty()
     }
 
     /// Whether a temporary table, view or sequence has this name.
@@ -324,14 +387,14 @@ impl Defined {
         self.claims = claims;
         self.commit = self.commit.max(after.commit);
         self.temporary.extend(temporary);
-        // A temporary object that the statement has made hid what had its name.
-        let made = after.tables().map(|table| &table.schema);
-        let made = made.chain(after.views().map(|view| &view.schema));
-        let made = made.filter(|schema| self.is_temporary(schema.table_id));
-        let hiding: BTreeSet<&str> = made.map(|schema| schema.name.as_str()).collect();
-        let is_hidden = |schema: &TableSchema| {
-            !self.is_temporary(schema.table_id) && hiding.contains(schema.name.as_str())
-        };
+        // A temporary object that the statement has made or renamed hid what had its name.
+        let hiding: BTreeSet<&str> = names_by_id(after)
+            .difference(&names_by_id(before))
+            .filter(|(id, _)| self.is_temporary(*id))
+            .map(|(_, name)| *name)
+            .collect();
+        let is_named_alike = |id: u32, name: &str| !self.is_temporary(id) && hiding.contains(name);
+        let is_hidden = |schema: &TableSchema| is_named_alike(schema.table_id, &schema.name);
         let tables = |state: &CatalogState| -> BTreeMap<u32, Arc<TableState>> {
             state.tables().map(|table| (table.schema.table_id, Arc::clone(table))).collect()
         };
@@ -343,7 +406,8 @@ impl Defined {
         let sequences = |state: &CatalogState| -> BTreeMap<u32, Arc<Sequence>> {
             state.sequences.values().map(|known| (known.id, Arc::clone(known))).collect()
         };
-        let sequences = differences(&sequences(before), &sequences(after), |_| false);
+        let is_hidden = |sequence: &Sequence| is_named_alike(sequence.id, &sequence.name);
+        let sequences = differences(&sequences(before), &sequences(after), is_hidden);
         let damaged = |state: &CatalogState| -> BTreeSet<u32> {
             state.damaged_tables().map(|table| table.schema.table_id).collect()
         };
@@ -784,6 +848,27 @@ fn differences<T>(
         |(id, now): &(&u32, &Arc<T>)| before.get(id).is_none_or(|known| !Arc::ptr_eq(known, now));
     let new = after.iter().filter(is_new).map(|(id, now)| (*id, Some(Arc::clone(now))));
     gone.map(|(id, _)| (*id, None)).chain(new).collect()
+}
+
+/// The ids and names of all tables, views and sequences.
+fn names_by_id(state: &CatalogState) -> BTreeSet<(u32, &str)> {
+    let tables = state.tables().map(|table| &table.schema);
+    let schemas = tables.chain(state.views().map(|view| &view.schema));
+    let sequences = state.sequences.values().map(|known| (known.id, known.name.as_str()));
+    schemas.map(|schema| (schema.table_id, schema.name.as_str())).chain(sequences).collect()
+}
+
+/// Puts what `state` calls `name`, an object of `schema`, under the name with its schema.
+fn move_away(state: &mut CatalogState, name: &str, schema: &str) {
+    if let Some(table) = state.tables.remove(name) {
+        state.tables.insert(key_of(schema, name), table);
+    }
+    if let Some(view) = state.views.remove(name) {
+        state.views.insert(key_of(schema, name), view);
+    }
+    if let Some(sequence) = state.sequences.remove(name) {
+        state.sequences.insert(key_of(schema, name), sequence);
+    }
 }
 
 /// The id of the table, view or sequence `name`, even if it is damaged.

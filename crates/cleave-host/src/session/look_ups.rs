@@ -47,6 +47,7 @@ pub(super) fn live_for_look_up(session: &Session) -> Option<Live> {
 /// Whether an abandoned statement has left something that the next one removes as it begins.
 fn has_given_up(session: &Session) -> bool {
     session.returns_alone
+        || session.defined().is_exact()
         || session.parts.is_some()
         || session.hinted.is_some()
         || session.statement_locks.is_some()

@@ -138,6 +138,7 @@ impl Session {
             let started = match parsed.statement {
                 Statement::Query(query) => {
                     self.begin_statement()?;
+                    let query = self.query_with_exact_names(query, &mut parsed.text)?;
                     set_configs(self, &query, &Parameters::default())?;
                     let hints = std::mem::take(&mut parsed.hints);
                     output::check_hints(None, &hints)?;
@@ -215,6 +216,7 @@ impl Session {
         parsed: &'a ParsedStatement,
     ) -> BoxFuture<'a, Result<Option<SchemaRef>>> {
         Box::pin(async move {
+            let parsed = &self.with_exact_names(parsed.clone())?;
             match parsed.statement.properties().columns {
                 Columns::Untold => return Ok(None),
                 Columns::OfQuery(query) => {

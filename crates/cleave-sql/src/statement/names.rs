@@ -1,8 +1,8 @@
 //! Names in SQL: identifiers of the parser in, names as the catalog stores them out.
 //!
 //! Unquoted identifiers are folded to lower case, quoted ones stay as they are. Only ASCII letters fold, as in
-//! PostgreSQL with UTF-8 and in DataFusion. All objects that can be defined or written are in one schema, `public`; a
-//! name may include it.
+//! PostgreSQL with UTF-8 and in DataFusion. All objects that can be defined or written are in one schema, `public`, or
+//! are temporary, in `pg_temp`; a name may include the schema.
 //! Source: PostgreSQL's manual, "Identifiers and Key Words".
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::tokenizer::Location;
 use crate::visiting::{Visited, visit};
 use cleave_catalog::error::{Error, NameKind, Position, Result};
 pub use cleave_catalog::identifiers::in_quotes;
+use cleave_catalog::identifiers::TEMPORARY_SCHEMA;
 pub use cleave_catalog::identifiers::{CATALOG, SCHEMA, quoted};
 
 /// The name that an identifier stands for.
@@ -89,7 +90,10 @@ pub fn table_name(name: &ast::ObjectName) -> Result<String> {
     let position = parts.first().and_then(|first| position_of(first.span.start));
     match parts.as_slice() {
         [table] => Ok(fold(table)),
-        [schema, table] if fold(schema) == SCHEMA => Ok(fold(table)),
+        // A session has decided which of the two the name means.
+        [schema, table] if [SCHEMA, TEMPORARY_SCHEMA].contains(&fold(schema).as_str()) => {
+            Ok(fold(table))
+        }
         // As DataFusion writes it in full.
         [database, schema, table] if fold(database) == CATALOG && fold(schema) == SCHEMA => {
             Ok(fold(table))

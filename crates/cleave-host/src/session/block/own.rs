@@ -9,6 +9,7 @@ use cleave_catalog::settings::TransactionModes;
 use cleave_engine::delta::shipped;
 use cleave_engine::write::insert::TableChange;
 use cleave_query::select::ReadView;
+use cleave_sql::statement::parse::ExactNames;
 
 use super::super::charge::Charge;
 use super::super::definitions::Defined;
@@ -174,6 +175,11 @@ impl Block {
     pub(in crate::session) fn put_back(&mut self, before: (ByTable, Defined, Deferred)) {
         (self.changes, self.defined, self.deferred) = before;
         self.own = None;
+    }
+
+    /// Sets what names mean in its running statement.
+    pub(in crate::session) fn define_names(&mut self, exact: Option<Arc<ExactNames>>) {
+        self.defined.set_exact(exact);
     }
 
     /// Whether a statement of it has failed.
