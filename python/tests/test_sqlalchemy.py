@@ -7,6 +7,7 @@ import cleave
 import pytest
 
 sa = pytest.importorskip("sqlalchemy")
+pytest.importorskip("sqlalchemy.orm")
 
 from cleave.sqlalchemy import CleaveDialect  # noqa: E402
 from sqlalchemy.dialects import registry  # noqa: E402
@@ -137,3 +138,38 @@ def test_pandas_writes_and_reads_tables(engine):
     assert some["id"].tolist() == list(range(8))
     frame.to_sql("frames", engine, index=False, if_exists="replace")
     assert pandas.read_sql_table("frames", engine).shape == (2000, 4)
+
+
+def test_objects_get_their_own_keys_and_identities_are_reflected(connect):
+    url = connect()._target
+    engine = sa.create_engine("cleave://" if "://" not in url else url.replace("postgres://", "cleave://ada@", 1))
+    metadata = sa.MetaData()
+    upward = sa.Identity(start=100, increment=5)
+    downward = sa.Identity(always=True, start=-1, increment=-1)
+    for name, column in [
+        ("serial", sa.Column("id", sa.Integer, primary_key=True)),
+        ("upward", sa.Column("id", sa.BigInteger, upward, primary_key=True)),
+        ("downward", sa.Column("id", sa.Integer, downward, primary_key=True)),
+    ]:
+        sa.Table(name, metadata, column, sa.Column("note", sa.String, nullable=False))
+    metadata.create_all(engine)
+    for table in metadata.tables.values():
+        made = sa.orm.registry().map_imperatively(type(table.name, (), {}), table).class_
+        with sa.orm.Session(engine) as session:
+            objects = []
+            for number in range(300):
+                one = made()
+                one.note = f"n{number * 7919 % 300}"
+                objects.append(one)
+            session.add_all(objects)
+            session.flush()
+            given = {one.id: one.note for one in objects}
+            assert given == dict(map(tuple, session.execute(sa.select(table.c.id, table.c.note))))
+    reflected = sa.MetaData()
+    reflected.reflect(engine)
+    identity = reflected.tables["upward"].c.id.identity
+    assert (identity.always, identity.start, identity.increment) == (False, 100, 5)
+    identity = reflected.tables["downward"].c.id.identity
+    assert (identity.always, identity.start, identity.increment) == (True, -1, -1)
+    assert reflected.tables["serial"].c.id.identity is None
+    engine.dispose()
