@@ -75,6 +75,7 @@ fn main() -> ExitCode {
     let is_lone = !matches!(invocation.command, Command::Sql { .. } | Command::Explain(_));
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.thread_stack_size(STACK_BYTES).enable_all();
+    builder.on_thread_start(cleave_fragment::wanted::may_leave);
     if let Command::Serve(_) = invocation.command {
         builder.worker_threads(serving_threads());
     }

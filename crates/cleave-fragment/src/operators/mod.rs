@@ -9,6 +9,7 @@ pub mod fetch_columns_exec;
 pub(crate) mod filled_filter;
 pub mod grace_exec;
 pub mod hand_down;
+pub(crate) mod in_pieces_exec;
 pub mod insert_pages_exec;
 pub(crate) mod leaf;
 pub mod lock_rows_exec;

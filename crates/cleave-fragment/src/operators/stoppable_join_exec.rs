@@ -12,6 +12,8 @@
 //! 4. On the host, a nested-loop join, or a hash join whose matches may give no rows, goes on on a thread of its own if
 //!    it works for long between batches ([`own_thread`]), so that the runtime's workers are free to stop it.
 //!
+//! Other operators get their input [in pieces](in_pieces) where one of their steps could take long.
+//!
 //! A hash join whose filter [we can fill](FilledFilter) from integer keys runs without a filter of its own.
 //!
 //! Where a plan has no part on another side, joins also [start when they are polled](Start::WhenPolled), from the root
@@ -48,9 +50,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::operators::filled_filter::FilledFilter;
 use crate::operators::grace_exec::GraceExec;
+use crate::operators::in_pieces_exec::{in_pieces, sides_in_pieces};
 use crate::operators::recursion_exec::RecursionExec;
 
 mod own_thread;
+mod packed_sides;
 
 pub use own_thread::OwnThreads;
 use own_thread::{How, Moving, Work, may_move};
@@ -132,7 +136,7 @@ pub fn stoppable_joins(
         plan.is::<NestedLoopJoinExec>() || plan.is::<CrossJoinExec>() || plan.is::<HashJoinExec>();
     match is_join {
         true => Ok(Arc::new(StoppableJoinExec::new(plan, stop.clone(), start)?)),
-        false => Ok(plan),
+        false => in_pieces(plan),
     }
 }
 
@@ -167,6 +171,10 @@ impl StoppableJoinExec {
             let how = How::of_hash_join(&join);
             let filled = FilledFilter::below(&join)?;
             (filled.unwrap_or_else(|| Arc::new(join)), how)
+        } else if let [left, right] = planned.children()[..] {
+            // A cross join, which copies a left row for each right one.
+            let sides = sides_in_pieces(left, right);
+            (replace_children_if_necessary(Arc::clone(&planned), sides)?, None)
         } else {
             (Arc::clone(&planned), None)
         };
@@ -177,6 +185,7 @@ impl StoppableJoinExec {
             }
             None => (join, None),
         };
+        let join = packed_sides::packed(join)?;
         Ok(Self { planned, join, work, stop, start })
     }
 }

@@ -483,7 +483,7 @@ impl ResultRows {
             }
         };
         // Dropping the task stops its query.
-        task.spawn_on(giving, runtime);
+        task.spawn_on(wanted::timed(giving), runtime);
         let source = Source::Elsewhere { batches, _stop: StopOnDrop::from(&Stop::default()), task };
         Self::of(schema, source)
     }
@@ -502,7 +502,8 @@ impl ResultRows {
         let (give, batches) = mpsc::channel(AHEAD);
         let mut task = JoinSet::new();
         let giving = async move { give_rows(*running, &give).await };
-        task.spawn_on(wanted::until(move || is_stopped.is_raised(), giving), runtime);
+        let giving = wanted::until(move || is_stopped.is_raised(), giving);
+        task.spawn_on(wanted::timed(giving), runtime);
         let source = Source::Elsewhere { batches, _stop: stop, task };
         Self { schema, ahead, charge, source, counting, end }
     }
