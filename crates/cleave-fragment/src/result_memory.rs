@@ -8,14 +8,20 @@
 //!    [`ResultMemory::within`]). Its logical plan is made within one of its [own kind](ResultMemory::planning).
 //! 2. [`charged`] reserves what a function expects to need before it allocates anything, and ties the reservation to
 //!    the array that the function gives: it is released with the last reader of the array's values.
-//! 3. A large constant is not computed while a logical plan is made: each copy of the plan would hold it. The call
+//! 3. A function that cannot say before what it needs says so while it works ([`made`]).
+//! 4. A large constant is not computed while a logical plan is made: each copy of the plan would hold it. The call
 //!    stays in the plan. Where an array is made of its value, a [`constant`](crate::functions::large_constant) does so.
+//!
+//! What a function has prepared for one batch and needs for the next, as a compiled pattern, is [kept](Kept) here too.
 //!
 //! Invariant: outside of a [`ResultMemory`], and below [`CHARGED_BYTES_MIN`], nothing is charged.
 
+use std::any::Any;
+use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{Array, ArrayData, ArrayRef, make_array};
 use arrow::buffer::Buffer;
@@ -32,15 +38,25 @@ use crate::wanted;
 pub const CHARGED_BYTES_MIN: usize = 64 << 10;
 /// Larger constants are not computed while their statement is planned.
 const PLANNED_BYTES_MAX: usize = 1 << 20;
+/// Nor are those beyond so many bytes in all.
+const PLANNED_BYTES_OF_ALL_MAX: usize = 8 << 20;
 
 tokio::task_local! {
     static CURRENT: Arc<ResultMemory>;
+}
+
+thread_local! {
+    /// What the calls in progress on this thread have reserved, the innermost last.
+    static CALLS: RefCell<Vec<Option<MemoryReservation>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The memory of one statement's function results. See the [module](self).
 pub struct ResultMemory {
     pool: Arc<dyn MemoryPool>,
     is_planning: bool,
+    /// Bytes of constants that were computed while the statement was planned.
+    planned: AtomicUsize,
+    kept: Mutex<Vec<(String, Box<dyn Any + Send>)>>,
 }
 
 impl fmt::Debug for ResultMemory {
@@ -59,14 +75,25 @@ struct NotPlanned {
 }
 
 impl ResultMemory {
+    fn new(pool: &Arc<dyn MemoryPool>, is_planning: bool) -> Arc<Self> {
+        let (planned, kept) = (AtomicUsize::new(0), Mutex::default());
+        Arc::new(Self { pool: Arc::clone(pool), is_planning, planned, kept })
+    }
+
+    /// Whether a constant of so many bytes may be a part of the plan that is made.
+    fn may_be_planned(&self, bytes: usize) -> bool {
+        let before = self.planned.fetch_add(bytes, Ordering::Relaxed);
+        bytes <= PLANNED_BYTES_MAX && before.saturating_add(bytes) <= PLANNED_BYTES_OF_ALL_MAX
+    }
+
     /// Of a statement that runs with memory from `pool`.
     pub fn of(pool: &Arc<dyn MemoryPool>) -> Arc<Self> {
-        Arc::new(Self { pool: Arc::clone(pool), is_planning: false })
+        Self::new(pool, false)
     }
 
     /// Of a statement whose logical plan is made.
     pub fn of_planning(pool: &Arc<dyn MemoryPool>) -> Arc<Self> {
-        Arc::new(Self { pool: Arc::clone(pool), is_planning: true })
+        Self::new(pool, true)
     }
 
     /// The result of `work`, which makes a logical plan, with the memory of the work around it.
@@ -139,12 +166,16 @@ pub(crate) fn charged(
         true => ResultMemory::current(),
         false => None,
     };
-    let is_planning = before.as_ref().is_some_and(|memory| memory.is_planning);
-    if call.is_constant && is_planning && bytes > PLANNED_BYTES_MAX {
+    let planning = before.as_ref().filter(|memory| memory.is_planning && call.is_constant);
+    if planning.is_some_and(|memory| !memory.may_be_planned(bytes)) {
         return Err(DataFusionError::External(Box::new(NotPlanned { bytes })));
     }
     let before = before.map(|memory| memory.reserve(call.function, bytes)).transpose()?;
-    let array = match compute()? {
+    CALLS.with_borrow_mut(|calls| calls.push(before));
+    let mut ended = Ended { is_taken: false };
+    let computed = compute();
+    let before = ended.reservation();
+    let array = match computed? {
         ColumnarValue::Array(array) => array,
         // The array of one row is the constant's only owner.
         ColumnarValue::Scalar(value) if before.is_some() && call.rows == 1 => value.to_array()?,
@@ -163,6 +194,78 @@ pub(crate) fn charged(
         (None, None) => return Ok(ColumnarValue::Array(array)),
     };
     Ok(ColumnarValue::Array(with_reservation(array, reservation)))
+}
+
+/// Charges what the function that runs here has made so far beside its arguments: `bytes`, which it is going to copy
+/// into its result.
+///
+/// # Errors
+/// One of exhausted resources (53200) if the pool does not have the bytes.
+pub fn made(bytes: usize) -> Result<()> {
+    if bytes < CHARGED_BYTES_MIN {
+        return Ok(());
+    }
+    let needed = bytes.saturating_mul(2);
+    CALLS.with_borrow_mut(|calls| match calls.last_mut() {
+        Some(Some(reserved)) if reserved.size() >= needed => Ok(()),
+        Some(Some(reserved)) => reserved.try_resize(needed),
+        Some(reserved) => {
+            let memory = ResultMemory::current();
+            let new = memory.map(|memory| memory.reserve("the result of a function", needed));
+            *reserved = new.transpose()?;
+            Ok(())
+        }
+        None => Ok(()),
+    })
+}
+
+/// Takes a call off [`CALLS`] when it ends, also by a panic.
+struct Ended {
+    is_taken: bool,
+}
+
+impl Ended {
+    fn reservation(&mut self) -> Option<MemoryReservation> {
+        match std::mem::replace(&mut self.is_taken, true) {
+            true => None,
+            false => CALLS.with_borrow_mut(Vec::pop).flatten(),
+        }
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        drop(self.reservation());
+    }
+}
+
+/// Things that functions keep from one batch of a statement to the next, by name; they are not charged.
+#[derive(Debug)]
+pub struct Kept;
+
+/// Most things that a statement keeps.
+const KEPT_MAX: usize = 8;
+
+impl Kept {
+    /// Takes what was put away under `name`; None outside of a statement too.
+    #[must_use]
+    pub fn take<T: Any>(name: &str) -> Option<T> {
+        let memory = ResultMemory::current()?;
+        let mut kept = memory.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = kept.iter().position(|(own, thing)| own == name && thing.is::<T>())?;
+        let (_, thing) = kept.remove(place);
+        thing.downcast().ok().map(|thing| *thing)
+    }
+
+    /// Puts `thing` away; the oldest one goes where there are too many.
+    pub fn put<T: Any + Send>(name: String, thing: T) {
+        let Some(memory) = ResultMemory::current() else { return };
+        let mut kept = memory.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= KEPT_MAX {
+            kept.remove(0);
+        }
+        kept.push((name, Box::new(thing)));
+    }
 }
 
 /// A buffer that gives its memory's reservation back when it is dropped.
@@ -284,6 +387,39 @@ mod tests {
     }
 
     #[test]
+    fn what_a_function_makes_is_charged_while_it_works() {
+        let pool = pool();
+        let memory = ResultMemory::of(&pool);
+        let work = |bytes: usize| {
+            let seen = Arc::clone(&pool);
+            charged(call(0), move || {
+                made(bytes)?;
+                assert!(seen.reserved() >= 2 * bytes);
+                Ok(ColumnarValue::Array(Arc::new(Int64Array::from_iter_values(0..20_000))))
+            })
+        };
+        let given = memory.within(|| work(300_000)).unwrap();
+        assert!((160_000..400_000).contains(&pool.reserved()), "{}", pool.reserved());
+        drop(given);
+        assert!(memory.within(|| work(600_000)).is_err());
+        assert_eq!(pool.reserved(), 0);
+        assert!(work(10).is_ok(), "nothing is charged outside");
+    }
+
+    #[test]
+    fn what_is_kept_is_taken_by_its_name_and_kind() {
+        let memory = ResultMemory::of(&pool());
+        memory.within(|| {
+            (0..20).for_each(|number| Kept::put(number.to_string(), number));
+            assert_eq!(Kept::take::<i32>("3"), None, "the oldest are gone");
+            assert_eq!(Kept::take::<String>("19"), None);
+            assert_eq!((Kept::take("19"), Kept::take("19")), (Some(19), None));
+        });
+        Kept::put("1".to_owned(), 1);
+        assert_eq!(Kept::take::<i32>("1"), None);
+    }
+
+    #[test]
     fn a_large_constant_is_an_array_of_its_row_and_no_part_of_a_plan() {
         let pool = pool();
         let of_bytes = |bytes: usize| {
@@ -303,6 +439,11 @@ mod tests {
         let planning = ResultMemory::of_planning(&unbounded);
         assert!(planning.within(|| of_bytes(2 << 20)).is_err());
         assert!(planning.within(|| of_bytes(100_000)).is_ok());
+        let planned = (0..1000).filter(|_| planning.within(|| of_bytes(100_000)).is_ok());
+        assert!(
+            (50..90).contains(&planned.count()),
+            "all together take no more than some megabytes"
+        );
         // A sample of rows is evaluated while a statement is planned.
         let sampled = Call { rows: 10, is_constant: false, ..call(2 << 20) };
         let numbers = || Ok(ColumnarValue::Array(Arc::new(Int64Array::from_iter_values(0..10))));

@@ -67,7 +67,8 @@ pub fn bounded(functions: impl Iterator<Item = Arc<ScalarUDF>>) -> Vec<Arc<Scala
 /// Whether the result of `function` may be larger than its arguments.
 #[must_use]
 pub fn is_bounded(function: &ScalarUDF) -> bool {
-    function.name() == "concatenate" || size_of_result(function.name()).is_some()
+    let name = function.name();
+    name == "concatenate" || name != "make_array" && size_of_result(name).is_some()
 }
 
 /// The bounded function with the name of `function`; None if it is already bounded, or none exists.
@@ -98,7 +99,7 @@ fn size_of_result(function: &str) -> Option<Size> {
         "lpad" | "rpad" => padded,
         "replace" => replaced::replaced,
         "concat" | "concat_ws" => joined,
-        "overlay" | "reverse" | "translate" => sum_of_lengths,
+        "overlay" | "reverse" | "translate" | "make_array" => sum_of_lengths,
         "array_to_string" => lists::as_text,
         "array_concat" | "array_append" | "array_prepend" => lists::joined,
         "array_repeat" => repeated_items,

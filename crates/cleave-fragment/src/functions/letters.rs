@@ -29,7 +29,7 @@ pub(super) fn upper() -> Arc<ScalarUDF> {
 }
 
 /// The text in small letters.
-pub(super) fn lower() -> Arc<ScalarUDF> {
+pub fn lower() -> Arc<ScalarUDF> {
     row_function(
         "lower",
         text,

@@ -20,9 +20,11 @@
 //! 13. [`assignment`]: values as a column stores them.
 //! 14. [`date_trunc()`] with all of PostgreSQL's units; [`gcd`], [`lcm`], [`factorial`] and [`to_hex`] with its types.
 //! 15. `coalesce`, `greatest` and `least` [of one type](of_one_type), whatever literals in quotes are.
-//! 16. [`letters`]: `upper`, `lower`, `initcap` and `chr`, letter by letter. `encode` and `decode` of [bytes](encoded).
+//! 16. [`letters`]: `upper`, `lower`, `initcap` and `chr`, letter by letter. [`trimmed`]: `btrim` and its kin. `encode`
+//!     and `decode` of [bytes](encoded).
 //! 17. [`like_escape`], [`like_pattern`]: patterns of LIKE with their escapes.
-//! 18. DataFusion's aggregates of floats [with a part replaced](of_engine); [`opaque()`], through which no rule sees.
+//! 18. [`ANY_ITEM`], [`ALL_ITEMS`]: comparisons with each item of a list.
+//! 19. DataFusion's aggregates of floats [with a part replaced](of_engine); [`opaque()`], through which no rule sees.
 
 pub mod assignment;
 mod average;
@@ -39,7 +41,9 @@ mod intervals;
 pub mod large_constant;
 mod letters;
 mod like;
+mod list_comparison;
 mod numbers;
+mod numeric_powers;
 mod of_engine;
 mod of_one_type;
 mod opaque;
@@ -52,7 +56,9 @@ mod string_agg;
 pub mod table_sketch;
 mod time_arithmetic;
 pub mod time_text;
+mod trimmed;
 mod truncated;
+mod variance;
 mod whole_numbers;
 mod years;
 
@@ -65,13 +71,16 @@ pub use checked_arithmetic::{
 };
 pub use concatenate::{concatenate, is_concatenated};
 use datafusion_expr::{AggregateUDF, ScalarUDF};
+pub use encoded::bytes_of_text;
 pub use exact_sum::exact_sum;
-pub use float_of::{double_of, float_of, floats_of, numeric_of, numerics_of, real_of};
+pub use float_of::{double_of, float_of, floats_of, numeric_of, real_of, rounded_numeric_of};
 pub use intervals::{
     age, interval_divided, interval_span, interval_times, justify_days, justify_hours,
     justify_interval, longest, milliseconds_of, seconds_of, shortest, span,
 };
+pub use letters::lower;
 pub use like::{ends_in_escape, like_escape, like_pattern, with_backslash};
+pub use list_comparison::{ALL_ITEMS, ANY_ITEM};
 pub use numbers::{checked_divide, div, sign, width_bucket, within_domains};
 pub use opaque::opaque;
 pub use packed_key::{KeyLayout, KeyPart, PartKind, pack_key, part_of_key};
@@ -117,11 +126,12 @@ pub fn callable() -> Vec<Arc<ScalarUDF>> {
         lcm(),
         to_hex(),
         letters::upper(),
-        letters::lower(),
+        lower(),
         letters::initcap(),
         letters::chr(),
         encoded::encode(),
         encoded::decode(),
+        bytes_of_text(),
         like_escape(),
         period_end(),
         isfinite(),
@@ -131,6 +141,8 @@ pub fn callable() -> Vec<Arc<ScalarUDF>> {
         julian_of(),
     ];
     functions.extend(of_one_type::of_one_type());
+    functions.extend(trimmed::trimmed());
+    functions.extend(list_comparison::list_comparisons());
     functions
 }
 
@@ -158,6 +170,7 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
         double_of(),
         real_of(),
         numeric_of(),
+        rounded_numeric_of(),
         time_plus(),
         time_minus(),
         date_plus(),

@@ -14,6 +14,8 @@ use datafusion_expr::function::AccumulatorArgs;
 use datafusion_expr::{Accumulator, AggregateUDF};
 use datafusion_physical_expr::{PhysicalExpr, PhysicalSortExpr};
 
+use crate::wanted;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Refilled {
@@ -79,6 +81,7 @@ impl Refilled {
 
     /// Fills a new accumulator with the rows that are left.
     fn refill(&mut self) -> Result<()> {
+        wanted::look()?;
         let mut columns = Vec::new();
         for column in 0..self.recipe.exprs.len() {
             let parts: Vec<_> =

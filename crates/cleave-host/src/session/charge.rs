@@ -1,5 +1,5 @@
-//! Memory of uncommitted changes, and of rows that a server encodes for its client: charged to the pool that the
-//! operators of all queries share.
+//! Memory of uncommitted changes, of rows that a server encodes for its client, and of what a script is read into:
+//! charged to the pool that the operators of all queries share.
 //!
 //! Invariant: what a statement or a transaction gathers is charged before more is gathered. A client with too many
 //! changes gets an error (53200), and the process continues.
@@ -17,12 +17,56 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 
 use crate::database::Database;
+use crate::session::Session;
 
 /// The share of query memory that the changes of one transaction may take before they are written: one part in this
 /// many.
 const SHARE: usize = 8;
 /// Minimum of that share.
 const SHARE_MIN: usize = 1 << 20;
+
+/// Bytes that a word or a sign of a script takes as a token and as a part of a statement.
+const TOKEN_BYTES: usize = 512;
+/// The statements of shorter scripts are not charged.
+const SCRIPT_BYTES_MIN: usize = 64 << 10;
+
+/// The memory of a script's statements; given back when it is dropped.
+#[derive(Debug)]
+pub struct ScriptMemory {
+    _charge: Charge,
+}
+
+impl Session {
+    /// Charges what `script` is going to be read into, to be kept until its statements have run; None: it is short.
+    ///
+    /// # Errors
+    /// 53200: the pool does not have the bytes.
+    pub fn script_memory(&self, script: &str) -> Result<Option<ScriptMemory>> {
+        if script.len() < SCRIPT_BYTES_MIN {
+            return Ok(None);
+        }
+        let charge = Charge::named(&self.database, "the words of a statement");
+        charge.grow(token_count(script).saturating_mul(TOKEN_BYTES))?;
+        Ok(Some(ScriptMemory { _charge: charge }))
+    }
+}
+
+/// About how many tokens `script` has; a text in quotes is one.
+fn token_count(script: &str) -> usize {
+    let (mut count, mut in_quotes, mut in_word) = (0, false, false);
+    for byte in script.bytes() {
+        let is_quote = byte == b'\'';
+        let is_word = byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii();
+        let begins = match in_quotes {
+            true => false,
+            false => is_quote || is_word && !in_word || !is_word && !byte.is_ascii_whitespace(),
+        };
+        count += usize::from(begins);
+        in_quotes ^= is_quote;
+        in_word = is_word;
+    }
+    count
+}
 
 /// A reservation in the pool, given back when it is dropped.
 #[derive(Debug)]

@@ -187,3 +187,33 @@ async fn statements_that_make_too_much_of_little_end_alone() {
         assert_eq!(row(&mut session, sql).await, expected, "{sql}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_has_so_much_of_the_catalog() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let columns: Vec<String> = (0..40).map(|number| format!("c{number} int")).collect();
+    let made = format!(
+        "CREATE ROLE eve; CREATE TABLE t ({}); ALTER TABLE t OWNER TO eve; SET ROLE eve",
+        columns.join(", ")
+    );
+    run(&mut session, &made).await;
+    let comment = |column: usize, bytes: usize| {
+        format!("COMMENT ON COLUMN t.c{column} IS '{}'", "x".repeat(bytes))
+    };
+    let error = refused(&mut session, &comment(0, (1 << 20) + 1)).await;
+    assert_eq!(error.sqlstate(), "54000", "{error}");
+    // One commit writes the catalog once.
+    run(&mut session, "BEGIN").await;
+    for column in 0..31 {
+        run(&mut session, &comment(column, 1 << 20)).await;
+    }
+    run(&mut session, "COMMIT").await;
+    let error = refused(&mut session, &comment(32, 1 << 20)).await;
+    assert_eq!(error.sqlstate(), "54000", "{error}");
+    // What makes it less is allowed, and a superuser is.
+    run(&mut session, &comment(0, 0)).await;
+    run(&mut session, &comment(32, 1 << 20)).await;
+    run(&mut session, "RESET ROLE").await;
+    run(&mut session, &comment(33, 1 << 20)).await;
+}

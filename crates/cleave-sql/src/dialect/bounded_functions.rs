@@ -1,8 +1,8 @@
 //! Replaces functions whose memory or time DataFusion does not limit by limited ones: `||` of texts and bytes, and of
-//! lists; LIKE with [many wildcards](super::functions::like_by_steps).
+//! lists; LIKE and ILIKE with [many wildcards](super::functions::like_by_steps).
 
 use cleave_fragment::functions::bounded::in_place_of;
-use cleave_fragment::functions::{concatenate, is_concatenated};
+use cleave_fragment::functions::{concatenate, is_concatenated, lower};
 use cleave_fragment::walk::{Walk, WalkPlan};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -58,7 +58,13 @@ fn bounded(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
                 && type_of(&like.expr, schema) == Some(DataType::Utf8)
                 && type_of(&like.pattern, schema) == Some(DataType::Utf8) =>
         {
-            let (text, pattern) = (plain(like.expr, schema), plain(like.pattern, schema));
+            let (mut text, mut pattern) = (plain(like.expr, schema), plain(like.pattern, schema));
+            if like.case_insensitive {
+                [&mut text, &mut pattern].into_iter().for_each(|part| {
+                    let own = std::mem::take(&mut **part);
+                    **part = lower().call(vec![own]);
+                });
+            }
             let found = like_by_steps().call(vec![*text, *pattern]);
             Transformed::yes(if like.negated { !found } else { found })
         }
@@ -96,7 +102,7 @@ fn goes_by_steps(like: &Like) -> bool {
         // What a call makes may be long; `||` of short texts is not.
         pattern => pattern.exists(|part| Ok(is_call(part))).unwrap_or(true),
     };
-    is_long && !like.case_insensitive && like.escape_char.is_none_or(|escape| escape == '\\')
+    is_long && like.escape_char.is_none_or(|escape| escape == '\\')
 }
 
 /// The type of `left || right`.

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use cleave_fragment::functions::{ArgumentFault, row_function};
+use cleave_fragment::result_memory::Kept;
 use cleave_fragment::wanted;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Int32Array, ListBuilder, StringArray, StringBuilder,
@@ -322,6 +323,9 @@ fn nth_match(pattern: &Pattern, text: &str, start: usize, nth: usize) -> Result<
     Ok(pattern.groups_at(text, from))
 }
 
+/// Bytes that take some microseconds to search.
+const LONG_TEXT: usize = 16 << 10;
+
 /// The byte of the character `start`, counted from 1; None behind the end.
 fn place_of(text: &str, start: usize) -> Option<usize> {
     let places = text.char_indices().map(|(place, _)| place);
@@ -330,7 +334,11 @@ fn place_of(text: &str, start: usize) -> Option<usize> {
 
 /// Where the search goes on behind a match: behind an empty one, one character on.
 fn behind(text: &str, found: &Range<usize>) -> Result<usize> {
-    wanted::check()?;
+    // Each match may have read all that is left.
+    match text.len() - found.start > LONG_TEXT {
+        true => wanted::look()?,
+        false => wanted::check()?,
+    }
     Ok(match found.is_empty() {
         true => found.end + text[found.end..].chars().next().map_or(1, char::len_utf8),
         false => found.end,
@@ -415,7 +423,11 @@ impl<'a> Call<'a> {
                     let reason = format!("{}() does not support the \"global\" option", self.name);
                     return Err(ArgumentFault::Invalid { reason }.into());
                 }
-                let compiled = Pattern::new(pattern, flags)?;
+                wanted::look()?;
+                let compiled = match Kept::take(&name_of(pattern, flags)) {
+                    Some(compiled) => compiled,
+                    None => Pattern::new(pattern, flags)?,
+                };
                 if self.known.len() >= KNOWN_MAX {
                     self.known.remove(0);
                 }
@@ -425,6 +437,19 @@ impl<'a> Call<'a> {
         };
         Ok(self.known.get(place).map(|(_, _, pattern)| (text, pattern)))
     }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        for (pattern, flags, compiled) in self.known.drain(..) {
+            Kept::put(name_of(pattern, flags), compiled);
+        }
+    }
+}
+
+/// What a statement keeps a pattern under.
+fn name_of(pattern: &str, flags: &str) -> String {
+    format!("{flags}/{pattern}")
 }
 
 /// One value for each row, or NULL where an argument is.

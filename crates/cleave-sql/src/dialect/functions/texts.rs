@@ -9,6 +9,8 @@ use std::sync::Arc;
 use cleave_catalog::value::ValueText;
 use cleave_fragment::functions::bounded::{RESULT_BYTES_MAX, ResultTooLarge};
 use cleave_fragment::functions::{ArgumentFault, row_function};
+use cleave_fragment::result_memory::made;
+use cleave_fragment::wanted;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::utils::take_function_args;
@@ -137,7 +139,7 @@ impl Template<'_> {
     fn fill(&mut self, value: Value<'_>) -> Result<()> {
         while let Some(letter) = self.letters.next() {
             if letter != '%' {
-                self.put(&letter.to_string(), 0, false)?;
+                self.put(letter.encode_utf8(&mut [0; 4]), 0, false)?;
             } else if self.letters.next_if_eq(&'%').is_some() {
                 self.put("%", 0, false)?;
             } else {
@@ -237,10 +239,15 @@ impl Template<'_> {
             let error = ResultTooLarge { function, bytes, rows: self.rows };
             return Err(datafusion::error::DataFusionError::External(Box::new(error)));
         }
-        let padding = " ".repeat(blanks);
-        match is_left {
-            true => self.out.extend([text, &padding]),
-            false => self.out.extend([padding.as_str(), text]),
+        made(usize::try_from(self.bytes).unwrap_or(usize::MAX))?;
+        wanted::check()?;
+        let padding = std::iter::repeat_n(' ', blanks);
+        if is_left {
+            self.out.push_str(text);
+            self.out.extend(padding);
+        } else {
+            self.out.extend(padding);
+            self.out.push_str(text);
         }
         Ok(())
     }
