@@ -471,6 +471,23 @@ pub enum InputFault {
         "unterminated quoted field: it starts in this record and is not closed before the end of the input"
     )]
     OpenQuote,
+    /// A line that ends otherwise than the first one.
+    #[error(
+        "{} {} found in data: the first line ends otherwise; {} a value that has one",
+        if *csv { "unquoted" } else { "literal" },
+        if *is_return { "carriage return" } else { "newline" },
+        match (csv, is_return) {
+            (true, _) => "put quotes around",
+            (false, true) => "use \"\\r\" in",
+            (false, false) => "use \"\\n\" in",
+        }
+    )]
+    LineEnd {
+        /// It is a carriage return without a line feed; otherwise a line feed.
+        is_return: bool,
+        /// The format is CSV.
+        csv: bool,
+    },
     /// A record longer than may be held in memory.
     #[error(
         "the record is longer than {limit} bytes; is a quote left open? An eighth of --query-memory is allowed, up \

@@ -115,6 +115,7 @@ impl InputFault {
             | Self::ExtraColumn { .. }
             | Self::ExtraBelowFirst { .. }
             | Self::OpenQuote
+            | Self::LineEnd { .. }
             | Self::Header { .. } => "22P04",
             Self::RecordTooLong { .. } => "54000",
             Self::Encoding { .. } => "22021",

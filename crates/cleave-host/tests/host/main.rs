@@ -84,6 +84,7 @@ mod progress;
 mod pruned_pages;
 mod query_log;
 mod ranges;
+mod read_csv_exact;
 mod rebalance;
 mod rebuild;
 mod recursion;

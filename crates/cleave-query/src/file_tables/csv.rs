@@ -229,7 +229,7 @@ impl Reading {
         let (name, types) = (shown(path), &layout.types);
         let memory = InputMemory { chunk_bytes: memory.chunk_bytes.min(CHUNK_BYTES), ..*memory };
         let splitter = RecordSplitter::new(opened(path, *watch)?, &name, &types.options, memory);
-        let parser = ChunkParser::new(&name, types.input_columns()?, types.options.clone())?;
+        let parser = types.parser(&name)?;
         Ok(Some(OpenFile {
             name,
             splitter: splitter.behind_lines(*skip),

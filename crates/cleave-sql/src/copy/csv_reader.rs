@@ -13,6 +13,7 @@
 //! The first fault ends the load, with file, line (of the record's start), column and value. Source: PostgreSQL's
 //! `CopyReadAttributesCSV`, `CopyReadAttributesText`.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 
 use arrow::array::{ArrayRef, RecordBatch};
@@ -24,6 +25,7 @@ use memchr::memchr;
 
 use crate::copy::columns::InputColumns;
 use crate::copy::fields::{Field, FieldFault, Fields, Known};
+use crate::copy::kept::{self, Reading};
 use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, Header};
 use crate::copy::record_splitter::{Chunk, RecordSplitter};
@@ -55,6 +57,7 @@ struct FieldRule {
     force_null: bool,
     force_not_null: bool,
     form: Form,
+    reading: Reading,
     column_type: ColumnType,
     /// Its values are passed over.
     is_skipped: bool,
@@ -120,11 +123,27 @@ impl ChunkParser {
                 force_null: options.force_null.contains(&column.name),
                 force_not_null: options.force_not_null.contains(&column.name),
                 form: options.forms.of(&column.column_type),
+                reading: Reading::AsCast,
                 column_type: column.column_type,
                 is_skipped: false,
             })
             .collect();
         Ok(Self { file: file.to_owned(), columns, fields, unasked: Vec::new(), options })
+    }
+
+    /// The same of a file that no table describes, whose columns at `inferred` have types that were inferred. No value
+    /// loses a part there, and a text for NULL is no value of a type that has no texts, also in quotes.
+    #[must_use]
+    pub(super) fn strict(mut self, inferred: &BTreeSet<usize>) -> Self {
+        for (place, field) in self.fields.iter_mut().enumerate() {
+            let is_inferred = inferred.contains(&place);
+            field.reading = if is_inferred { Reading::Inferred } else { Reading::Given };
+            field.force_null |= !matches!(
+                field.column_type,
+                ColumnType::Text | ColumnType::Varchar(_) | ColumnType::Char(_) | ColumnType::Bytea
+            );
+        }
+        self
     }
 
     /// The same, which makes only the columns at `wanted`, in ascending order: values of the others are passed over.
@@ -283,8 +302,12 @@ impl ChunkParser {
         sql: &mut String,
     ) -> Result<(), ValueError> {
         let of_type = |bad| ValueError::new(bad, rule.column_type.sql_name(), text);
+        let is_kept = |text: &str| {
+            kept::check(rule.reading, &rule.column_type, text, rule.form == Form::Plain)
+        };
         if rule.form == Form::Plain {
-            return builder.append_text(text).map_err(|error| ValueError {
+            let appended = builder.append_text(text).and_then(|()| is_kept(text).map_err(of_type));
+            return appended.map_err(|error| ValueError {
                 expected: expected_with_option(&rule.column_type, text, error.fault)
                     .unwrap_or(error.expected),
                 ..error
@@ -294,7 +317,8 @@ impl ChunkParser {
         // The message has the text as it is in the file.
         builder
             .append_text(sql)
-            .map_err(|error| of_type(Bad { fault: error.fault, expected: error.expected }))
+            .map_err(|error| of_type(Bad { fault: error.fault, expected: error.expected }))?;
+        is_kept(sql).map_err(of_type)
     }
 
     fn header(&self, record: &str, scratch: &mut String) -> Result<(), FieldFault> {

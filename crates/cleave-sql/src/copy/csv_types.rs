@@ -9,8 +9,9 @@
 //!    whatever type: data frames are written with such keys of their rows.
 //! 3. Each value of the sample rules types out. A column has the first that is left of boolean, bigint, double
 //!    precision, date, timestamp and timestamp with time zone, or else is text. Dates are those that begin with their
-//!    year. Numbers with zeros before them are text, and so are whole numbers beyond bigint: they are codes, which
-//!    would not come back as they were.
+//!    year. What would not come back as it was written is text ([`kept`]): numbers with zeros or a plus sign before
+//!    them, which are codes, and those with more digits than the type has. A text for NULL that is in quotes rules
+//!    nothing out: it is NULL in a column that is not of text.
 //!
 //! Blank lines are no records if there are several columns: spreadsheets and people leave them. In a file of one column
 //! they are its NULLs.
@@ -33,10 +34,12 @@ use cleave_store::schema::COLUMN_COUNT_MAX;
 use cleave_store::{Column, ColumnType, TableSchema};
 
 use crate::copy::columns::InputColumns;
+use crate::copy::csv_reader::ChunkParser;
 use crate::copy::fields::{FieldFault, Fields};
+use crate::copy::kept;
 use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, Header};
-use crate::copy::record_splitter::{Chunk, RecordSplitter, count_lines};
+use crate::copy::record_splitter::{Chunk, RecordSplitter};
 use crate::copy::value_forms::Form;
 use crate::statement::files::CsvCall;
 
@@ -174,7 +177,7 @@ impl CsvTypes {
                     is_decided = true;
                     head.records = Vec::new();
                 }
-                line += count_lines(bytes);
+                line += chunk.lines_of(bytes);
             }
         }
         if is_decided { Ok(()) } else { Self::decide(call, &head, found) }
@@ -331,8 +334,7 @@ impl CsvTypes {
         }
         let (mut scratch, mut sql) = (String::new(), String::new());
         let cut = Fields(&self.options).each(record, &mut scratch, |place, field| {
-            let is_null = field.is_null_text && !field.quoted;
-            if let Some(own) = candidates.get_mut(place).filter(|_| !is_null) {
+            if let Some(own) = candidates.get_mut(place).filter(|_| !field.is_null_text) {
                 own.see(field.text, &self.options, &mut sql);
             }
             Ok(())
@@ -344,11 +346,11 @@ impl CsvTypes {
         }
     }
 
-    /// The file's columns in the form in which [`ChunkParser`](crate::copy::ChunkParser) takes them.
+    /// What reads the rows of the file called `file`.
     ///
     /// # Errors
     /// None that a file could cause.
-    pub fn input_columns(&self) -> Result<InputColumns> {
+    pub fn parser(&self, file: &str) -> Result<ChunkParser> {
         let schema = TableSchema {
             table_id: 0,
             version: 1,
@@ -356,7 +358,8 @@ impl CsvTypes {
             columns: self.columns.clone(),
             primary_key: Vec::new(),
         };
-        InputColumns::new(&schema, &[], 0_i64)
+        let columns = InputColumns::new(&schema, &[], 0_i64)?;
+        Ok(ChunkParser::new(file, columns, self.options.clone())?.strict(&self.inferred))
     }
 
     /// `error`, with the reason if a value is not of the type that was inferred.
@@ -423,12 +426,16 @@ impl Head {
         // One that is nothing else yet.
         let is_free = |sign: &u8| {
             let is_used = [options.quote, options.escape].contains(sign);
-            !is_used
-                && options.forms.decimal != Some(*sign)
-                && !options.null.as_bytes().contains(sign)
+            !is_used && !options.null.as_bytes().contains(sign)
         };
-        let delimiters: Vec<u8> = DELIMITERS.into_iter().filter(is_free).collect();
+        let (mut delimiters, decimal): (Vec<u8>, Vec<u8>) = DELIMITERS
+            .into_iter()
+            .filter(is_free)
+            .partition(|sign| options.forms.decimal != Some(*sign));
         let mut best = (1, delimiters.first().copied().unwrap_or(options.delimiter));
+        // The sign in numbers parts values too where these are in quotes for it.
+        delimiters
+            .extend(decimal.into_iter().filter(|sign| self.has_quoted_number(*sign, options)));
         for delimiter in delimiters {
             let options = CsvOptions { delimiter, ..options.clone() };
             let first = self.written().take(DELIMITED_RECORDS);
@@ -439,6 +446,24 @@ impl Head {
             }
         }
         best.1
+    }
+
+    /// Whether a number with the sign `delimiter` in it is in quotes.
+    fn has_quoted_number(&self, delimiter: u8, options: &CsvOptions) -> bool {
+        let options = CsvOptions { delimiter, ..options.clone() };
+        let (mut has_one, mut scratch, mut sql) = (false, String::new(), String::new());
+        for record in self.written().take(DELIMITED_RECORDS) {
+            let cut = Fields(&options).each(record, &mut scratch, |_, field| {
+                has_one |= field.quoted
+                    && field.text.as_bytes().contains(&delimiter)
+                    && is_of(&ColumnType::Double, field.text, &options, &mut sql);
+                Ok(())
+            });
+            if cut.is_err() {
+                return false;
+            }
+        }
+        has_one
     }
 
     /// The fields of the records.
@@ -524,7 +549,8 @@ fn candidates(rows: &[Vec<Cell>], count: usize, options: &CsvOptions) -> Vec<Can
     let mut sql = String::new();
     for row in rows {
         for (cell, own) in row.iter().zip(&mut found) {
-            if let Some(value) = cell {
+            // A text for NULL that is a value here is in quotes: it is NULL in a column that is not of text.
+            if let Some(value) = cell.as_ref().filter(|value| **value != options.null) {
                 own.see(value, options, &mut sql);
             }
         }
@@ -532,60 +558,22 @@ fn candidates(rows: &[Vec<Cell>], count: usize, options: &CsvOptions) -> Vec<Can
     found
 }
 
-/// Whether `value` is one of this type, as it is inferred.
+/// Whether `value` is one of this type, as it is inferred: all of it is kept.
 fn is_of(column_type: &ColumnType, value: &str, options: &CsvOptions, sql: &mut String) -> bool {
     let form = options.forms.of(column_type);
-    let is_as_sql = form == Form::Plain;
     if options.forms.write(form, value, sql).is_err() {
         return false;
     }
     let text = sql.trim();
-    let is_year_first = || {
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let sign = |place: usize| text.as_bytes().get(place) == Some(&b'-');
-        digits == 4 && sign(4) && sign(7)
-    };
-    let has_time = || text.contains(':');
-    let has_zone = || {
-        let time = text.get(10..).unwrap_or_default();
-        time.contains(['+', '-']) || time.ends_with(['Z', 'z'])
-    };
-    match column_type {
-        ColumnType::Boolean => {
-            text.eq_ignore_ascii_case("true") || text.eq_ignore_ascii_case("false")
-        }
-        ColumnType::BigInt => !is_code(text) && parse::integer::<i64>(text, "").is_ok(),
-        ColumnType::Double => {
-            let is_number =
-                |sign: char| sign.is_ascii_digit() || matches!(sign, '.' | '-' | '+' | 'e' | 'E');
-            let is_long =
-                || !text.contains(['.', 'e', 'E']) && parse::integer::<i64>(text, "").is_err();
-            !is_code(text)
-                && text.chars().all(is_number)
-                && !is_long()
-                && parse::double(text).is_ok()
-        }
-        ColumnType::Date => {
-            is_year_first()
-                && !has_time()
-                && (!is_as_sql || text.len() == 10)
-                && parse::date(text).is_ok()
-        }
-        ColumnType::Timestamp => {
-            let is_whole = if has_time() { !has_zone() } else { text.len() == 10 };
-            is_year_first() && is_whole && parse::timestamp(text).is_ok()
-        }
-        ColumnType::TimestampTz => {
-            is_year_first() && has_time() && has_zone() && parse::timestamp_tz(text).is_ok()
-        }
+    let is_value = || match column_type {
+        ColumnType::BigInt => parse::integer::<i64>(text, "").is_ok(),
+        ColumnType::Double => parse::double(text).is_ok(),
+        ColumnType::Date => parse::date(text).is_ok(),
+        ColumnType::Timestamp => parse::timestamp(text).is_ok(),
+        ColumnType::TimestampTz => parse::timestamp_tz(text).is_ok(),
         _ => true,
-    }
-}
-
-/// Whether a number has zeros before its first digit.
-fn is_code(text: &str) -> bool {
-    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    digits.starts_with('0') && digits.as_bytes().get(1).is_some_and(u8::is_ascii_digit)
+    };
+    kept::comes_back(column_type, text, form == Form::Plain) && is_value()
 }
 
 /// Whether `first` names the columns of `rows`, of which those behind it may have the types `below`.
@@ -603,7 +591,8 @@ fn is_header(
     let (mut is_other, mut is_value, mut sql) = (false, false, String::new());
     for (place, value) in named() {
         let own = type_at(place);
-        if own != ColumnType::Text {
+        // A word for a number that is none may name a column too.
+        if own != ColumnType::Text && !kept::is_special(value) {
             match is_of(&own, value, options, &mut sql) {
                 true => is_value = true,
                 false => is_other = true,
@@ -719,8 +708,35 @@ mod tests {
             // First rows that lack values.
             (&["ann,,rome\nbob,x,oslo\n"], "", &["column1 text", "column2 text", "column3 text"]),
             (&["n/a,,3\n5,x,4\n"], "", &["column1 text", "column2 text", "column3 bigint"]),
-            (&["\"\",5\n7,6\n"], "", &["column1 text", "column2 bigint"]),
+            (&["\"\",5\n7,6\n"], "", &["column1 bigint", "column2 bigint"]),
             (&["\"\",\"a\"\n1,5\n2,6\n"], "", &["column1 bigint", "a bigint"]),
+            // A quoted empty field is no text among numbers, and a word for a number that is none is a number.
+            (&["a,b\n1,\"\"\n\"\",x\n"], "", &["a bigint", "b text"]),
+            (&["a,b\nNaN,1\n1.5,-inf\n"], "", &["a double precision", "b double precision"]),
+            (&["nan\n1.5\n"], "", &["column1 double precision"]),
+            (
+                &["a,b\n\"1,5\",\"2,5\"\n3,4\n"],
+                ", decimal_separator => ','",
+                &["a double precision", "b double precision"],
+            ),
+            (
+                &["a;b\n\"x,5\";1,5\n"],
+                ", decimal_separator => ','",
+                &["a text", "b double precision"],
+            ),
+            // What would lose a sign is text.
+            (
+                &["a,b,c\n+49123,-0,9007199254740993\n1,1,1.5\n"],
+                "",
+                &["a text", "b double precision", "c text"],
+            ),
+            (&["a\n2024-01-31 10:00 EST\n2024-01-31 10:00\n"], "", &["a text"]),
+            (&["a\n2024-01-31 10:00:00.1234567\n"], "", &["a text"]),
+            (&["a\n2024-01-31\ninfinity\n"], "", &["a date"]),
+            // Lines that end in a carriage return alone.
+            (&["a,b\r1,2\r3,4\r"], "", &["a bigint", "b bigint"]),
+            (&["\r\ra,b\r1,2"], "", &["a bigint", "b bigint"]),
+            (&["# note\ra\r1\r"], ", skip => 1", &["a bigint"]),
             (&["a,b\n1,2\n"], ", types => 'b numeric(5, 2)'", &["a bigint", "b numeric(5,2)"]),
             (&["1,2\n"], ", columns => 'p int, q text'", &["p integer", "q text"]),
             (&["a\n1\n"], ", all_varchar => true", &["a text"]),
@@ -746,6 +762,8 @@ mod tests {
             (&["a,b\n1,2\n", "a,c\n1,2\n"], "", "its columns are a, c"),
             (&["a\n1\n"], ", types => 'b int'", "column \"b\""),
             (&["a\n\"1\n"], "", "unterminated quoted field"),
+            (&["a\n1\r2\r"], "", "f, line 2: unquoted carriage return found in data"),
+            (&["a\r1\n2\r"], "", "f, line 2: unquoted newline found in data"),
         ];
         for (texts, options, part) in refused {
             let error = found(texts, options).unwrap_err().to_string();

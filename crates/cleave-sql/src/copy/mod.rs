@@ -9,7 +9,7 @@
 //! 1. [`options`] describes a file's format; [`columns`] maps its columns to those of the table.
 //! 2. [`record_splitter`] cuts a stream into chunks of whole records, the only step that must run in order.
 //! 3. [`csv_reader`] makes typed columns of a chunk; chunks are independent, so threads may share them. [`csv_types`]
-//!    infers the columns of a file and their types.
+//!    infers the columns of a file and their types, of which no value may lose a part ([`kept`]).
 //! 4. [`binary`] reads and writes PostgreSQL's binary format.
 //! 5. [`parquet`] reads and writes Parquet, [`csv_writer`] writes CSV and PostgreSQL's text format.
 //! 6. [`memory`] limits the memory of reading, as shares of the memory of queries. [`compressed`]: gzip and Zstandard.
@@ -26,6 +26,7 @@ pub mod csv_writer;
 pub mod database_files;
 mod fields;
 pub mod file_list;
+mod kept;
 pub mod memory;
 pub mod options;
 pub mod parquet;

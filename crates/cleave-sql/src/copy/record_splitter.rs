@@ -7,14 +7,16 @@
 //! Memory: one chunk of at most [`InputMemory::chunk_bytes`], and one record beyond it. A record has at most
 //! [`InputMemory::record_bytes`], so an unclosed quote ends in an error and not with the whole file in memory.
 //!
-//! Deliberately absent: line breaks of a lone carriage return; a carriage return before a line feed belongs to the
-//! break. `\.` ends the text format's data, as in PostgreSQL, and means nothing in CSV.
+//! What ends the first line ends all: a line feed, to which a carriage return before it belongs, or a lone carriage
+//! return. The other one of the two is data only in quotes (in the text format: behind a backslash), and otherwise an
+//! error: lines of two kinds in one file would run together. `\.` ends the text format's data, as in PostgreSQL, and
+//! means nothing in CSV.
 
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use cleave_catalog::error::{Error, InputFault, InputPlace, Result};
-use memchr::{memchr, memchr2};
+use memchr::{memchr, memchr_iter, memchr2, memchr3};
 
 use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, Header};
@@ -38,6 +40,8 @@ pub struct Chunk {
     pub line_first: u64,
     /// The first record names the columns.
     pub has_header: bool,
+    /// What ends a line.
+    line_end: u8,
 }
 
 /// Cuts a stream into chunks.
@@ -48,6 +52,8 @@ pub struct RecordSplitter<R> {
     /// None in the text format.
     quote: Option<u8>,
     escape: u8,
+    /// What ends a line; None before the first one has ended.
+    line_end: Option<u8>,
     /// Bytes read and not yet returned.
     buffer: Vec<u8>,
     ends: Vec<usize>,
@@ -91,6 +97,7 @@ impl<R: Read> RecordSplitter<R> {
             file: file.to_owned(),
             quote: options.csv.then_some(options.quote),
             escape: options.escape,
+            line_end: None,
             buffer: Vec::new(),
             ends: Vec::new(),
             scanned: 0,
@@ -121,7 +128,7 @@ impl<R: Read> RecordSplitter<R> {
         self.skip_blanks()?;
         loop {
             if self.scan() || (self.at_end && !self.ends.is_empty()) {
-                return Ok(Some(self.take_chunk()));
+                return self.take_chunk().map(Some);
             }
             if self.at_end {
                 return match self.buffer.is_empty() {
@@ -133,7 +140,7 @@ impl<R: Read> RecordSplitter<R> {
             if self.buffer.len() - self.ends.last().copied().unwrap_or(0) > self.limits.record_bytes
             {
                 if !self.ends.is_empty() {
-                    return Ok(Some(self.take_chunk()));
+                    return self.take_chunk().map(Some);
                 }
                 return Err(
                     self.fault(InputFault::RecordTooLong { limit: self.limits.record_bytes })
@@ -145,9 +152,11 @@ impl<R: Read> RecordSplitter<R> {
 
     fn skip_lines(&mut self) -> Result<()> {
         while self.skip > 0 && !self.at_end {
+            self.line_end = self.line_end.or_else(|| first_line_end(&self.buffer));
             let mut start = 0;
             while self.skip > 0
-                && let Some(length) = memchr(b'\n', self.buffer.get(start..).unwrap_or_default())
+                && let Some(end) = self.line_end
+                && let Some(length) = memchr(end, self.buffer.get(start..).unwrap_or_default())
             {
                 start += length + 1;
                 self.skip -= 1;
@@ -156,9 +165,15 @@ impl<R: Read> RecordSplitter<R> {
             if self.skip == 0 {
                 self.buffer.drain(..start);
             } else {
+                // The next byte tells what a carriage return at the end is.
+                let is_open = self.line_end.is_none() && self.buffer.last() == Some(&b'\r');
                 self.buffer.clear();
+                self.buffer.extend(is_open.then_some(b'\r'));
                 self.read()?;
             }
+        }
+        if self.skip > 0 {
+            self.buffer.clear();
         }
         Ok(())
     }
@@ -169,11 +184,16 @@ impl<R: Read> RecordSplitter<R> {
             let mut start = 0;
             let left = loop {
                 let left = self.buffer.get(start..).unwrap_or_default();
-                start += match left {
-                    [b'\n', ..] => 1,
-                    [b'\r', b'\n', ..] => 2,
+                let (length, end) = match left {
+                    [b'\n', ..] => (1, b'\n'),
+                    [b'\r', b'\n', ..] => (2, b'\n'),
+                    [b'\r', _, ..] => (1, b'\r'),
                     _ => break left,
                 };
+                if *self.line_end.get_or_insert(end) != end {
+                    break left;
+                }
+                start += length;
                 self.line += 1;
             };
             let may_go_on = matches!(left, b"" | b"\r") && !self.at_end;
@@ -228,11 +248,12 @@ impl<R: Read> RecordSplitter<R> {
             let Some(rest) = self.buffer.get(self.scanned..).filter(|rest| !rest.is_empty()) else {
                 break;
             };
-            let found = match (self.quote, self.in_quotes) {
-                (Some(quote), false) => memchr2(quote, b'\n', rest),
-                (Some(quote), true) if quote == self.escape => memchr(quote, rest),
-                (Some(quote), true) => memchr2(quote, self.escape, rest),
-                (None, _) => memchr2(self.escape, b'\n', rest),
+            let sign = self.quote.unwrap_or(self.escape);
+            let found = match (self.quote, self.line_end) {
+                (Some(quote), _) if self.in_quotes && quote == self.escape => memchr(quote, rest),
+                (Some(quote), _) if self.in_quotes => memchr2(quote, self.escape, rest),
+                (_, Some(end)) => memchr2(sign, end, rest),
+                (_, None) => memchr3(sign, b'\n', b'\r', rest),
             };
             let Some(offset) = found else {
                 self.scanned = self.buffer.len();
@@ -241,8 +262,17 @@ impl<R: Read> RecordSplitter<R> {
             let byte = rest[offset];
             let next = rest.get(offset + 1).copied();
             let position = self.scanned + offset;
+            if self.line_end.is_none() && !self.in_quotes && matches!(byte, b'\n' | b'\r') {
+                self.scanned = position;
+                if byte == b'\r' && next.is_none() && !self.at_end {
+                    return false;
+                }
+                self.line_end = first_line_end(rest.get(offset..).unwrap_or_default());
+                self.line_end.get_or_insert(byte);
+                continue;
+            }
             self.scanned = position + 1;
-            if byte == b'\n' && !self.in_quotes {
+            if Some(byte) == self.line_end && !self.in_quotes {
                 self.end_record(position + 1);
             } else if Some(byte) == self.quote {
                 // A doubled quote ends the quotes and begins them again.
@@ -277,7 +307,7 @@ impl<R: Read> RecordSplitter<R> {
     fn end_record(&mut self, end: usize) {
         let start = self.ends.last().copied().unwrap_or(0);
         let record = self.buffer.get(start..end).unwrap_or_default();
-        if self.quote.is_none() && matches!(record, b"\\.\n" | b"\\.\r\n" | b"\\.") {
+        if self.quote.is_none() && matches!(record, b"\\.\n" | b"\\.\r\n" | b"\\.\r" | b"\\.") {
             self.buffer.truncate(start);
             self.scanned = start;
             // Nothing more is read.
@@ -287,7 +317,7 @@ impl<R: Read> RecordSplitter<R> {
         self.ends.push(end);
     }
 
-    fn take_chunk(&mut self) -> Chunk {
+    fn take_chunk(&mut self) -> Result<Chunk> {
         let end = self.ends.last().copied().unwrap_or(0);
         let left = self.buffer.get(end..).unwrap_or_default();
         // The next chunk will be about as long. A buffer that grows to it step by step is copied at each step.
@@ -300,10 +330,57 @@ impl<R: Read> RecordSplitter<R> {
         let mut bytes = std::mem::replace(&mut self.buffer, rest);
         bytes.truncate(end);
         self.scanned = self.scanned.saturating_sub(end);
-        let line_first = self.line;
-        self.line += count_lines(&bytes);
+        let line_end = self.line_end.unwrap_or(b'\n');
+        let (line_first, ends) = (self.line, std::mem::take(&mut self.ends));
         let has_header = std::mem::take(&mut self.has_header);
-        Chunk { bytes, ends: std::mem::take(&mut self.ends), line_first, has_header }
+        let chunk = Chunk { bytes, ends, line_first, has_header, line_end };
+        if let Some(place) = self.stray_line_end(&chunk) {
+            let record = chunk.ends.partition_point(|end| *end <= place).checked_sub(1);
+            let start = record.and_then(|before| chunk.ends.get(before)).copied().unwrap_or(0);
+            self.line = chunk.line_at(start);
+            let is_return = line_end == b'\n';
+            return Err(self.fault(InputFault::LineEnd { is_return, csv: self.quote.is_some() }));
+        }
+        self.line += chunk.lines_of(&chunk.bytes);
+        Ok(chunk)
+    }
+
+    /// Where lines of another kind begin: the first carriage return without a line feed, or a line feed among lines
+    /// that end with carriage returns, that is neither quoted nor escaped.
+    fn stray_line_end(&self, chunk: &Chunk) -> Option<usize> {
+        let bytes = chunk.bytes.as_slice();
+        let other = if chunk.line_end == b'\n' { b'\r' } else { b'\n' };
+        let (mut at, mut in_quotes) = (0, false);
+        let mut is_data = |place: usize| {
+            while at < place {
+                let rest = bytes.get(at..place).unwrap_or_default();
+                let Some(found) = memchr2(self.quote.unwrap_or(self.escape), self.escape, rest)
+                else {
+                    at = place;
+                    break;
+                };
+                let byte = rest.get(found);
+                at += found + 1;
+                let next = bytes.get(at).copied();
+                let is_pair = match self.quote {
+                    None => true,
+                    Some(quote) => {
+                        in_quotes
+                            && byte == Some(&self.escape)
+                            && (next == Some(quote) || next == Some(self.escape))
+                    }
+                };
+                if is_pair {
+                    at += 1;
+                } else if byte.copied() == self.quote {
+                    in_quotes = !in_quotes;
+                }
+            }
+            in_quotes || at > place
+        };
+        memchr_iter(other, bytes)
+            .filter(|place| other == b'\n' || bytes.get(place + 1) != Some(&b'\n'))
+            .find(|place| !is_data(*place))
     }
 
     fn fault(&self, fault: InputFault) -> Error {
@@ -325,14 +402,24 @@ impl Chunk {
     /// The line of the file on which a record starts. It counts the lines before it, so it is for messages.
     #[must_use]
     pub fn line_at(&self, start: usize) -> u64 {
-        self.line_first + count_lines(self.bytes.get(..start).unwrap_or_default())
+        self.line_first + self.lines_of(self.bytes.get(..start).unwrap_or_default())
+    }
+
+    /// The ends of lines among `bytes` of it.
+    pub(super) fn lines_of(&self, bytes: &[u8]) -> u64 {
+        // Counted many bytes at a time, and not found one by one.
+        memchr_iter(self.line_end, bytes).count() as u64
     }
 }
 
-/// The line breaks among `bytes`.
-pub(super) fn count_lines(bytes: &[u8]) -> u64 {
-    // Counted many bytes at a time, and not found one by one.
-    memchr::memchr_iter(b'\n', bytes).count() as u64
+/// What ends the first line of `bytes`; None: they do not tell.
+fn first_line_end(bytes: &[u8]) -> Option<u8> {
+    let place = memchr2(b'\n', b'\r', bytes)?;
+    match bytes.get(place..).unwrap_or_default() {
+        [b'\r'] => None,
+        [b'\n', ..] | [b'\r', b'\n', ..] => Some(b'\n'),
+        _ => Some(b'\r'),
+    }
 }
 
 #[cfg(test)]

@@ -49,6 +49,48 @@ fn line_breaks_within_quotes_end_no_record() {
 }
 
 #[test]
+fn what_ends_the_first_line_ends_all() {
+    let (csv, text) = (CsvOptions::csv(), CsvOptions::text());
+    assert_eq!(records("a\rb\r\rc", &csv), ["a\r", "b\r", "\r", "c"]);
+    assert_eq!(records("\"a\n\r\"\rb\r", &csv), ["\"a\n\r\"\r", "b\r"]);
+    assert_eq!(records("a\\\nb\rc\r\\.\rd", &text), ["a\\\nb\r", "c\r"]);
+    assert_eq!(records("a\r\nb\nc\r\n", &csv), ["a\r\n", "b\n", "c\r\n"]);
+    assert_eq!(records("a\n\"\r\"\"\r\"\n", &csv), ["a\n", "\"\r\"\"\r\"\n"]);
+    assert_eq!(records("a\nb\\\rc\n", &text), ["a\n", "b\\\rc\n"]);
+    for (input, options, expected) in [
+        ("a\nb\rc\n", &csv, (2, true)),
+        ("a\r\nb\r\nc\r", &csv, (3, true)),
+        ("a\n\"\r\"\r\n\"x\"\r", &csv, (3, true)),
+        ("a\rb\nc\r", &csv, (2, false)),
+        ("a\r\"b\n\"\nc\r", &csv, (2, false)),
+        ("a\nb\\\\\rc\n", &text, (2, true)),
+        ("a\rb\nc\r", &text, (2, false)),
+    ] {
+        let Err(Error::Input { place, fault }) = chunks(input.as_bytes(), options, SMALL) else {
+            panic!("{input:?}")
+        };
+        let (line, is_return) = expected;
+        let wanted = InputFault::LineEnd { is_return, csv: options.csv };
+        assert_eq!((place.line, *fault), (line, wanted), "{input:?}");
+    }
+}
+
+#[test]
+fn lines_are_passed_over_whatever_ends_them() {
+    for end in ["\n", "\r\n", "\r"] {
+        let input = ["one", "two", "", "a", "b", ""].join(end);
+        let options = CsvOptions { skips_blanks: true, ..CsvOptions::csv() };
+        let splitter = RecordSplitter::with_limits(input.as_bytes(), "f", &options, SMALL);
+        let mut splitter = splitter.behind_lines(2);
+        let chunk = splitter.next_chunk().unwrap().unwrap();
+        assert_eq!(chunk.bytes, format!("a{end}b{end}").as_bytes(), "{end:?}");
+        assert_eq!((chunk.line_first, chunk.line_at(chunk.ends[0])), (4, 5), "{end:?}");
+        let beyond = RecordSplitter::with_limits(input.as_bytes(), "f", &options, SMALL);
+        assert_eq!(beyond.behind_lines(9).next_chunk().unwrap(), None);
+    }
+}
+
+#[test]
 fn an_escaped_quote_closes_nothing() {
     assert_eq!(records("\"a\\\"\nb\"\nc\n", &imdb()), ["\"a\\\"\nb\"\n", "c\n"]);
     assert_eq!(records("\"a\\\\\"\nb\n", &imdb()), ["\"a\\\\\"\n", "b\n"]);
@@ -116,7 +158,7 @@ fn a_failing_source_is_named() {
 proptest! {
     #[test]
     fn sizes_of_reads_and_chunks_change_nothing(
-        input in "[a\"\\\\,\n]{0,60}",
+        input in "[a\"\\\\,\n\r]{0,60}",
         read_bytes in 1_usize..9,
         chunk_records in 1_usize..5,
         chunk_bytes in 1_usize..30,
@@ -134,6 +176,10 @@ proptest! {
                         (chunk.line_at(start), record.to_vec())
                     })),
                     Ok(None) => return (records, None),
+                    // Of lines of two kinds, those before are given with the chunks before.
+                    Err(Error::Input { place, fault }) if matches!(*fault, InputFault::LineEnd { .. }) => {
+                        return (Vec::new(), Some(format!("{}: {fault}", place.line)));
+                    }
                     Err(error) => return (records, Some(error.to_string())),
                 }
             }
