@@ -84,7 +84,7 @@ impl ParquetFiles {
         let (mut columns, mut bytes): (Vec<FileColumn>, u64) = (Vec::new(), 0);
         for path in paths {
             watch()?;
-            let file = ParquetFile::open(path)?;
+            let file = ParquetFile::open(path, memory)?;
             bytes = bytes.saturating_add(file.memory_bytes());
             if bytes > memory.pages_bytes {
                 return Err(too_much_metadata(files.len() + 1, memory));

@@ -25,16 +25,18 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayRef, AsArray, Decimal128Array, RecordBatch, StringArray, new_null_array,
 };
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::compute::kernels::cmp::eq;
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{
     DataType, Decimal32Type, Decimal64Type, Field, Float32Type, Float64Type, Schema, SchemaRef,
 };
-use cleave_catalog::error::{Error, Result};
+use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::suggest::nearest;
 use cleave_catalog::value::build::fit;
 use cleave_catalog::value::error::Bad;
 use cleave_catalog::value::{ColumnBuilder, ValueError, ValueText};
 use cleave_fragment::functions::infinite::{InfiniteRows, infinite_rows, with, without};
+use cleave_fragment::functions::quotient::QUOTIENT;
 use cleave_store::{Column, ColumnType, TableSchema};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
@@ -77,7 +79,7 @@ impl ParquetReader {
         moment: impl Into<Moment>,
         memory: InputMemory,
     ) -> Result<Self> {
-        let file = ParquetFile::open(path)?;
+        let file = ParquetFile::open(path, memory)?;
         let fields = file.fields().clone();
         let wrong =
             |message: String| Error::InputSchema { file: path.display().to_string(), message };
@@ -428,17 +430,36 @@ impl<W: Write + Send> std::fmt::Debug for ParquetWriter<W> {
 fn written_type(data_type: &DataType) -> Option<DataType> {
     match data_type {
         DataType::Interval(_) => Some(DataType::Utf8),
-        // A quotient, of which a table would store as many digits. Few programs read decimals of more.
-        DataType::Decimal256(..) => sql_type(data_type).map(|stored| stored.arrow()),
+        DataType::Decimal256(..) => Some(NARROW_NUMERIC),
         _ => None,
     }
 }
 
+/// What numerics of 256 bits are elsewhere: few programs read decimals of more than 38 digits.
+pub const NARROW_NUMERIC: DataType = DataType::Decimal128(38, 20);
+
+/// `values` as [`NARROW_NUMERIC`]. A quotient is rounded, as it is anyway.
+///
+/// # Errors
+/// For a number that has more digits before the point, or is no quotient and has more behind it.
+pub fn narrow_numerics(values: &ArrayRef) -> Result<ArrayRef> {
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let narrow = cast_with_options(values, &NARROW_NUMERIC, &options)?;
+    let is_whole = |back: &ArrayRef| Ok::<_, Error>(!eq(back, values)?.has_false());
+    if *values.data_type() == QUOTIENT || is_whole(&cast(&narrow, values.data_type())?)? {
+        return Ok(narrow);
+    }
+    Err(Error::Invalid {
+        message: "a numeric has more than 20 digits behind its point".to_owned(),
+        fault: Fault::Range,
+        position: None,
+    })
+}
+
 fn as_written(values: &ArrayRef) -> Result<ArrayRef> {
     let Some(written) = written_type(values.data_type()) else { return Ok(Arc::clone(values)) };
-    if written != DataType::Utf8 {
-        let options = CastOptions { safe: false, ..CastOptions::default() };
-        return Ok(cast_with_options(values, &written, &options)?);
+    if written == NARROW_NUMERIC {
+        return narrow_numerics(values);
     }
     let text = ValueText::new(values)?;
     let texts: StringArray = (0..values.len())

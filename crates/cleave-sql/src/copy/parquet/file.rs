@@ -58,6 +58,8 @@ const BATCH_ROWS_FIRST: usize = 1024;
 const BATCH_ROWS_BOUNDED: usize = 8192;
 /// Approximate bytes of one batch.
 const BATCH_BYTES: usize = 8 << 20;
+/// The share of a reader's pages that metadata as it is written may have: in memory it is several times as long.
+const METADATA_SHARE: u64 = 8;
 /// The end of a file: the length of its metadata, and the format's name.
 const END_BYTES: usize = 8;
 /// The crate's message, in an error or a panic, for a batch whose text is longer than an array can hold.
@@ -147,10 +149,20 @@ impl ParquetFile {
     /// Opens a file and reads its metadata.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::InputSchema`] for a file that is no Parquet.
-    pub fn open(path: &Path) -> Result<Self> {
+    /// [`Error::Io`]; [`Error::InputSchema`] for a file that is no Parquet; SQLSTATE 53200 for one whose metadata does
+    /// not fit in `memory`.
+    pub fn open(path: &Path, memory: InputMemory) -> Result<Self> {
         let (file, identity) = opened(path)?;
-        let is_whole = has_whole_metadata(&file, identity.bytes);
+        let length = metadata_bytes(&file, identity.bytes);
+        let length = length.map_err(|source| Error::io("read", path, source))?.unwrap_or(0);
+        let length_max = memory.pages_bytes / METADATA_SHARE;
+        if length > length_max {
+            return Err(Error::from(DataFusionError::ResourcesExhausted(format!(
+                "{}: its metadata has {length} bytes, and {length_max} are allowed: a sixteenth of --query-memory",
+                path.display()
+            ))));
+        }
+        let is_whole = has_whole_metadata(&file, identity.bytes, length);
         if !is_whole.map_err(|source| Error::io("read", path, source))? {
             return Err(wrong(path, "the file is damaged: its metadata ends early".to_owned()));
         }
@@ -532,16 +544,23 @@ fn opened(path: &Path) -> Result<(Arc<File>, Identity)> {
     Ok((Arc::new(file), identity))
 }
 
-/// Whether the metadata of a file of so many bytes is in one piece. What is no Parquet file is left to the crate.
-fn has_whole_metadata(file: &File, bytes: u64) -> std::io::Result<bool> {
-    let Some(behind) = bytes.checked_sub(END_BYTES as u64) else { return Ok(true) };
+/// How long the metadata of a file of so many bytes is; None: it is no Parquet file, which is left to the crate.
+fn metadata_bytes(file: &File, bytes: u64) -> std::io::Result<Option<u64>> {
+    let Some(behind) = bytes.checked_sub(END_BYTES as u64) else { return Ok(None) };
     let mut end = [0; END_BYTES];
     file.read_exact_at(&mut end, behind)?;
     let [a, b, c, d, name @ ..] = end;
-    let length = u32::from_le_bytes([a, b, c, d]);
-    let start = behind.checked_sub(u64::from(length)).filter(|_| name == *b"PAR1");
-    let (Some(start), Ok(length)) = (start, usize::try_from(length)) else { return Ok(true) };
-    let mut metadata = vec![0; length];
+    let length = u64::from(u32::from_le_bytes([a, b, c, d]));
+    Ok((name == *b"PAR1" && length <= behind).then_some(length))
+}
+
+/// Whether the metadata of a file of so many bytes, which has `length`, is in one piece.
+fn has_whole_metadata(file: &File, bytes: u64, length: u64) -> std::io::Result<bool> {
+    if length == 0 {
+        return Ok(true);
+    }
+    let start = bytes.saturating_sub(END_BYTES as u64).saturating_sub(length);
+    let mut metadata = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
     file.read_exact_at(&mut metadata, start)?;
     Ok(is_structure(&metadata))
 }

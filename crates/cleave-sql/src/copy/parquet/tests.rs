@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,10 +10,12 @@ use arrow::array::{
     ArrayRef, AsArray, DictionaryArray, Float64Array, Int32Array, Int64Array, LargeStringArray,
     NullArray, RecordBatch, StringArray, TimestampMillisecondArray,
 };
+use arrow::compute::concat_batches;
 use arrow::datatypes::{Int64Type, SchemaRef, TimestampMicrosecondType};
 use cleave_catalog::error::{Error, Result};
 use cleave_store::TableSchema;
 use parquet::arrow::ArrowWriter;
+use parquet::basic::{BrotliLevel, Compression, GzipLevel, ZstdLevel};
 use parquet::data_type::{Int96, Int96Type};
 use parquet::file::metadata::{
     ParquetMetaDataBuilder, ParquetMetaDataReader, ParquetMetaDataWriter,
@@ -93,6 +96,53 @@ fn a_column_without_a_type_is_null() {
     let found = through(columns, "CREATE TABLE t (id bigint, day date, code uuid)", &[]).unwrap();
     let nulls: Vec<usize> = found[0].columns().iter().map(|own| own.null_count()).collect();
     assert_eq!(nulls, [0, 2, 2]);
+}
+
+#[test]
+fn files_of_other_programs_are_read_in_all_their_compressions() {
+    let table = created("CREATE TABLE t (id bigint, note text)");
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..5000));
+    let notes: ArrayRef =
+        Arc::new(StringArray::from_iter_values((0..5000).map(|id| format!("note {}", id % 7))));
+    let batch = RecordBatch::try_from_iter([("id", ids), ("note", notes)]).unwrap();
+    for compression in [
+        Compression::UNCOMPRESSED,
+        Compression::SNAPPY,
+        Compression::GZIP(GzipLevel::default()),
+        Compression::BROTLI(BrotliLevel::default()),
+        Compression::LZ4,
+        Compression::LZ4_RAW,
+        Compression::ZSTD(ZstdLevel::default()),
+    ] {
+        let scratch = scratch();
+        let file = File::create(&scratch.path).unwrap();
+        let options = WriterProperties::builder().set_compression(compression).build();
+        let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(options)).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        let reader =
+            ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default()).unwrap();
+        let read = reader.collect::<Result<Vec<_>>>().unwrap();
+        let read = concat_batches(&read[0].schema(), &read).unwrap();
+        assert_eq!(read.columns(), batch.columns(), "{compression}");
+    }
+}
+
+#[test]
+fn metadata_takes_no_memory_that_it_may_not() {
+    let scratch = scratch();
+    let file = File::create(&scratch.path).unwrap();
+    // No bytes of the disk.
+    file.set_len(5 << 30).unwrap();
+    file.write_all_at(b"PAR1", 0).unwrap();
+    file.write_all_at(b"\xf0\xff\xff\xffPAR1", (5 << 30) - 8).unwrap();
+    let error = ParquetFile::open(&scratch.path, InputMemory::of(256 << 20)).unwrap_err();
+    assert_eq!(error.sqlstate(), "53200", "{error}");
+    // One that the file does not have is damage.
+    file.set_len(1 << 20).unwrap();
+    file.write_all_at(b"\xf0\xff\xff\xffPAR1", (1 << 20) - 8).unwrap();
+    let error = ParquetFile::open(&scratch.path, InputMemory::of(256 << 20)).unwrap_err();
+    assert!(matches!(error, Error::InputSchema { .. }), "{error}");
 }
 
 #[test]
@@ -313,7 +363,7 @@ fn windows_of_a_row_group_are_batches_and_damage_in_one_is_told() {
     writer.write(&batch).unwrap();
     writer.close().unwrap();
     let read = |wanted: &[bool]| -> Result<Vec<(i64, i64, String)>> {
-        let file = ParquetFile::open(&scratch.path)?;
+        let file = ParquetFile::open(&scratch.path, InputMemory::default())?;
         let columns = file.columns(&[1, 0], &[1], InputMemory::default())?.of_rows(1_024);
         assert_eq!(columns.steady_rows(), Some(1_024));
         let mut rows = file.windows(columns, 1, 1_024, wanted)?;
@@ -331,7 +381,10 @@ fn windows_of_a_row_group_are_batches_and_damage_in_one_is_told() {
     assert_eq!(read(&[true, false, false, true]).unwrap(), [first.clone(), last]);
     assert!(read(&[false; 4]).unwrap().is_empty());
     // What the index says of its pages.
-    let bounds = ParquetFile::open(&scratch.path).unwrap().page_bounds(1, &[0]).unwrap();
+    let bounds = ParquetFile::open(&scratch.path, InputMemory::default())
+        .unwrap()
+        .page_bounds(1, &[0])
+        .unwrap();
     let bounds = bounds[0].as_ref().unwrap();
     assert_eq!(bounds.first_rows, [0, 500, 1_000, 1_500, 2_000, 2_500, 3_000, 3_500]);
     assert_eq!(bounds.mins.as_primitive::<Int64Type>().value(7), 7_500);
