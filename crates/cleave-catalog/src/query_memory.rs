@@ -7,6 +7,8 @@
 //! Thresholds for Shared-Memory Packet Switches"). One operator alone leaves a third of the pool unused, two a fifth.
 
 use std::fmt;
+use std::fs::{Permissions, set_permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,16 +26,21 @@ use crate::tasks::carry_statements;
 const UNUSED_TIMES: usize = 2;
 
 /// The memory and spill space of a database's statements: `memory_bytes` in all; beyond it, operators spill to
-/// temporary files if they can, in the folder `spills` or else in the system's for such files.
+/// temporary files if they can, in a folder of this user alone in `spills` or else in the system's for such files.
 pub fn query_runtime(memory_bytes: u64, spills: Option<PathBuf>) -> Result<Arc<RuntimeEnv>> {
     carry_statements();
     let pool = QueryPool::new(usize::try_from(memory_bytes).unwrap_or(usize::MAX));
-    let mut builder = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool));
-    if let Some(folder) = spills {
-        let mode = DiskManagerMode::Directories(vec![folder]);
-        builder = builder.with_disk_manager_builder(DiskManagerBuilder::default().with_mode(mode));
+    let builder = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool));
+    let folder = spills.unwrap_or_else(std::env::temp_dir);
+    let mode = DiskManagerMode::Directories(vec![folder]);
+    let disks = DiskManagerBuilder::default().with_mode(mode);
+    let runtime = builder.with_disk_manager_builder(disks).build_arc()?;
+    // Others could list its files.
+    for path in runtime.disk_manager.temp_dir_paths() {
+        set_permissions(&path, Permissions::from_mode(0o700))
+            .map_err(|error| Error::io("make private", &path, error))?;
     }
-    builder.build_arc().map_err(Error::from)
+    Ok(runtime)
 }
 
 /// Bytes that all queries of `runtime` together may take.
@@ -162,6 +169,20 @@ mod tests {
 
     fn spiller(pool: &Arc<dyn MemoryPool>) -> MemoryReservation {
         MemoryConsumer::new("spiller").with_can_spill(true).register(pool)
+    }
+
+    #[test]
+    fn nobody_else_reads_spilled_rows() {
+        let folder = tempfile::tempdir().unwrap();
+        for spills in [Some(folder.path().to_owned()), None] {
+            let runtime = query_runtime(1 << 20, spills).unwrap();
+            let file = runtime.disk_manager.create_tmp_file("a test").unwrap();
+            let paths = runtime.disk_manager.temp_dir_paths();
+            assert_eq!(paths.len(), 1);
+            let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode();
+            assert_eq!(mode(&paths[0]) & 0o777, 0o700);
+            drop(file);
+        }
     }
 
     #[test]
