@@ -7,12 +7,15 @@
 //! ```
 //! The first round trip declares the types that values have themselves, as `psycopg` does, and tells those of
 //! parameters and columns; values in binary are asked for where Arrow has the type. It declares them at once: within a
-//! transaction a second try, after a refusal, would find a transaction that has failed. Of a statement whose parameters
+//! transaction a second try, after a refusal, would find a transaction that has failed. Where a value has no type
+//! itself, as a text, the server may refuse to tell one: it is asked behind a savepoint then. Of a statement whose parameters
 //! name files it tells the parameters and refuses the columns: a second one (Bind, Describe, Sync) asks for them with
 //! the values. A COPY goes by the simple protocol ([`Client::copy_in`], [`Client::copy_out`]).
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -34,6 +37,10 @@ use crate::wire::{Connection, Reader, Shared, TransactionStatus, put_text};
 const UNDECIDED: &str = "42P18";
 /// The SQLSTATE with which a server refuses columns that the values of parameters tell.
 const UNTOLD: &str = "0A000";
+/// The savepoint before a statement of which it is not known whether the server can tell its types.
+const APART: &str = "cleave_types";
+/// Statements that are known to be no such ones.
+const DECIDED_MAX: usize = 1000;
 /// Statements of [`Client::run_many`] that are sent before their answers are read.
 const STATEMENTS_AT_A_TIME: usize = 256;
 
@@ -44,6 +51,8 @@ pub struct Client {
     canceller: CancelHandle,
     address: Arc<Address>,
     lists_as_text: bool,
+    /// Statements, with the types that were declared, of which the server could tell the others.
+    decided: StdMutex<BTreeSet<u64>>,
 }
 
 /// What one statement of a script gave.
@@ -101,7 +110,8 @@ impl Client {
     ) -> Self {
         let connection = Arc::new(Mutex::new(connection));
         let canceller = CancelHandle::new(Arc::clone(&address), key);
-        Self { connection, shared, canceller, address, lists_as_text: false }
+        let decided = StdMutex::default();
+        Self { connection, shared, canceller, address, lists_as_text: false, decided }
     }
 
     /// Whether lists are asked for as text, as `{1,2}`, instead of as lists.
@@ -306,15 +316,18 @@ impl Client {
     ) -> Result<Prepared, ClientError> {
         // A server would take the others for parameters that nothing reads.
         declared.truncate(highest_parameter(sql));
-        let described = self.describe(connection, sql, &declared).await;
-        let is_idle = self.transaction_status() == TransactionStatus::Idle;
+        let described = match declared.contains(&0) {
+            true => self.describe_undeclared(connection, sql, &declared).await,
+            false => self.describe(connection, (sql, false), &declared).await,
+        };
+        let may_go_on = self.transaction_status() != TransactionStatus::Failed;
         let prepared = match described {
-            Err(error) if error.sqlstate() == UNDECIDED && is_idle && declared.contains(&0) => {
+            Err(error) if error.sqlstate() == UNDECIDED && may_go_on && declared.contains(&0) => {
                 // Nothing tells the type of a text: it is one.
                 for oid in &mut declared {
                     *oid = if *oid == 0 { TEXT } else { *oid };
                 }
-                self.describe(connection, sql, &declared).await?
+                self.describe(connection, (sql, false), &declared).await?
             }
             described => described?,
         };
@@ -322,16 +335,66 @@ impl Client {
         Ok(prepared)
     }
 
-    /// Parses a statement whose parameters are declared so, and asks for its types.
-    async fn describe(
+    /// As [`Self::describe`], of parameters whose types the server may not be able to tell. Within a transaction its
+    /// refusal would fail all that was done before: it is asked behind a savepoint, once for each statement.
+    async fn describe_undeclared(
         &self,
         connection: &mut Connection,
         sql: &str,
         declared: &[u32],
     ) -> Result<Prepared, ClientError> {
+        let mut hasher = DefaultHasher::new();
+        (sql, declared).hash(&mut hasher);
+        let key = hasher.finish();
+        let is_known =
+            || self.decided.lock().unwrap_or_else(PoisonError::into_inner).contains(&key);
+        if self.transaction_status() != TransactionStatus::Active || is_known() {
+            return self.describe(connection, (sql, false), declared).await;
+        }
+        let described = self.describe(connection, (sql, true), declared).await;
+        let is_refused = match &described {
+            Ok(prepared) => prepared.is_told_late,
+            Err(error) => error.sqlstate() == UNDECIDED,
+        };
+        if is_refused {
+            connection
+                .put_query(&format!("ROLLBACK TO SAVEPOINT {APART}; RELEASE SAVEPOINT {APART}"))?;
+            connection.flush().await?;
+            loop {
+                match connection.next().await? {
+                    (b'C', _) => {}
+                    (b'Z', _) => break,
+                    (b'E', body) => return Err(connection.refusal(&body).await),
+                    (kind, _) => return Err(connection.unexpected(kind)),
+                }
+            }
+            if described.is_ok() {
+                return self.describe(connection, (sql, false), declared).await;
+            }
+        } else if described.is_ok() {
+            let mut decided = self.decided.lock().unwrap_or_else(PoisonError::into_inner);
+            if decided.len() >= DECIDED_MAX {
+                decided.clear();
+            }
+            decided.insert(key);
+        }
+        described
+    }
+
+    /// Parses a statement whose parameters are declared so, and asks for its types; with `is_apart` between a savepoint
+    /// and its release.
+    async fn describe(
+        &self,
+        connection: &mut Connection,
+        (sql, is_apart): (&str, bool),
+        declared: &[u32],
+    ) -> Result<Prepared, ClientError> {
         let sql = without_zero(sql)?;
         let declared: &[u32] = if declared.iter().all(|oid| *oid == 0) { &[] } else { declared };
-        let count = u16::try_from(declared.len()).map_err(|_| too_many())?;
+        let count = u16::try_from(declared.len()).map_err(|_| ClientError::TooMany)?;
+        if is_apart {
+            put_named(connection, &format!("SAVEPOINT {APART}"))?;
+        }
         connection.put(b'P', |body| {
             put_text(body, "");
             put_text(body, sql);
@@ -341,6 +404,9 @@ impl Client {
             }
         })?;
         connection.put(b'D', |body| body.put_slice(b"S\0"))?;
+        if is_apart {
+            put_named(connection, &format!("RELEASE SAVEPOINT {APART}"))?;
+        }
         connection.put_sync();
         connection.flush().await?;
         let mut prepared = Prepared { parameters: Vec::new(), columns: None, is_told_late: false };
@@ -349,6 +415,7 @@ impl Client {
             match connection.next().await? {
                 (b'1', _) => is_parsed = true,
                 (b'n', _) => {}
+                (b'2' | b'C' | b'3', _) if is_apart => {}
                 (b't', body) => match parameter_types(&body) {
                     Some(types) => (prepared.parameters, has_types) = (types, true),
                     None => return Err(connection.broken("types of parameters that are none")),
@@ -470,8 +537,8 @@ fn put_bind(
 ) -> Result<(), ClientError> {
     let encoded: Vec<_> =
         values.iter().zip(types).map(|(value, oid)| value.encoded(*oid)).collect();
-    let count = u16::try_from(encoded.len()).map_err(|_| too_many())?;
-    let column_count = u16::try_from(columns.len()).map_err(|_| too_many())?;
+    let count = u16::try_from(encoded.len()).map_err(|_| ClientError::TooMany)?;
+    let column_count = u16::try_from(columns.len()).map_err(|_| ClientError::TooMany)?;
     let lengths = encoded.iter().map(|(value, _)| match value {
         Some(value) => i32::try_from(value.len()).map_err(|_| too_long()),
         None => Ok(-1),
@@ -521,8 +588,24 @@ pub(crate) fn without_zero(sql: &str) -> Result<&str, ClientError> {
     }
 }
 
-pub(crate) fn too_many() -> ClientError {
-    ClientError::Usage("a statement has at most 65535 parameters and columns".to_owned())
+/// Runs a statement without rows and parameters, and leaves the unnamed statement as it is.
+fn put_named(connection: &mut Connection, sql: &str) -> Result<(), ClientError> {
+    connection.put(b'P', |body| {
+        put_text(body, APART);
+        put_text(body, sql);
+        body.put_u16(0);
+    })?;
+    connection.put(b'B', |body| {
+        put_text(body, "");
+        put_text(body, APART);
+        // No formats of values, no values, and no formats of columns.
+        body.put_slice(&[0; 6]);
+    })?;
+    put_execute(connection)?;
+    connection.put(b'C', |body| {
+        body.put_u8(b'S');
+        put_text(body, APART);
+    })
 }
 
 fn too_long() -> ClientError {

@@ -20,6 +20,9 @@ pub enum ClientError {
         /// Values.
         given: usize,
     },
+    /// More values came, or columns, than the protocol can count: give fewer at a time.
+    #[error("a statement has at most 65535 parameters and columns")]
+    TooMany,
     /// The server cannot be reached: start it, or correct its address.
     #[error("cannot reach {place}: {source}")]
     Unreachable {
@@ -84,7 +87,7 @@ impl ClientError {
             Self::Protocol(_) => "08P01",
             Self::Value { .. } => "22003",
             Self::Stream(_) => "58030",
-            Self::ParameterCount { .. } => "07001",
+            Self::ParameterCount { .. } | Self::TooMany => "07001",
             Self::CopyWithoutStream(_) => "0A000",
             Self::Usage(_) | Self::Busy => "HY000",
         }

@@ -13,7 +13,7 @@
 use bytes::BufMut;
 
 use crate::answer::row_count;
-use crate::client::{Client, put_execute, too_many, without_zero};
+use crate::client::{Client, put_execute, without_zero};
 use crate::error::ClientError;
 use crate::wire::{Connection, Reader, put_text};
 
@@ -126,7 +126,7 @@ impl Client {
         values: impl ExactSizeIterator<Item = Option<&'v str>>,
     ) -> Result<TextRows, ClientError> {
         let name = without_zero(name)?;
-        let count = u16::try_from(values.len()).map_err(|_| too_many())?;
+        let count = u16::try_from(values.len()).map_err(|_| ClientError::TooMany)?;
         let mut connection = self.free()?;
         connection.settle().await?;
         connection.put(b'B', |body| {

@@ -66,9 +66,9 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::Usage(message) => Self::Usage(message),
-            ClientError::ParameterCount { .. } | ClientError::CopyWithoutStream(_) => {
-                Self::Usage(error.to_string())
-            }
+            ClientError::ParameterCount { .. }
+            | ClientError::TooMany
+            | ClientError::CopyWithoutStream(_) => Self::Usage(error.to_string()),
             error => Self::Server(error),
         }
     }
