@@ -128,6 +128,33 @@ fn compute_decode(args: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(values.finish()))
 }
 
+/// A text as bytes, as a cast reads it: hexadecimal digits behind `\x`, else with escapes.
+pub fn bytes_of_text() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| match given {
+        [text] if is_text(text) => Some(vec![DataType::Utf8]),
+        _ => None,
+    };
+    row_function(
+        "bytes_of_text",
+        takes,
+        |_| DataType::Binary,
+        |args| {
+            let [texts] = take_function_args("bytes_of_text", args)?;
+            let mut values = BinaryBuilder::new();
+            for text in texts.as_string::<i32>() {
+                match text {
+                    Some(text) => values.append_value(match text.strip_prefix("\\x") {
+                        Some(digits) => of_hex(digits)?,
+                        None => of_escapes(text.as_bytes())?,
+                    }),
+                    None => values.append_null(),
+                }
+            }
+            Ok(Arc::new(values.finish()))
+        },
+    )
+}
+
 fn decoded(text: &str, format: Format) -> Result<Vec<u8>, ArgumentFault> {
     match format {
         Format::Hex => of_hex(text),

@@ -6,7 +6,7 @@
 use cleave_catalog::error::Error;
 use cleave_catalog::value::ColumnBuilder;
 use cleave_fragment::functions::quotient::NUMERIC;
-use cleave_fragment::functions::{interval_span, longest, round_to_even, shortest};
+use cleave_fragment::functions::{bytes_of_text, interval_span, longest, round_to_even, shortest};
 use cleave_fragment::walk::WalkPlan;
 use cleave_store::ColumnType;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
@@ -80,7 +80,21 @@ fn analyze_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         }
         plan => plan,
     };
-    rewrite_expressions(plan, &typed)
+    rewrite_expressions(plan, &typed)?.map_data(as_described)
+}
+
+/// Rows of VALUES whose cells have the types of their columns: a cell that was cast to `numeric` has one of its own.
+fn as_described(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let LogicalPlan::Values(mut values) = plan else { return Ok(plan) };
+    let none = DFSchema::empty();
+    for row in &mut values.values {
+        for (cell, field) in row.iter_mut().zip(values.schema.fields()) {
+            if *field.data_type() == NUMERIC && cell.get_type(&none)? != NUMERIC {
+                *cell = cast(std::mem::take(cell), NUMERIC);
+            }
+        }
+    }
+    Ok(LogicalPlan::Values(values))
 }
 
 /// One expression whose parts have their types.
@@ -251,6 +265,9 @@ fn converted(cast: Cast, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
     if *to == NUMERIC && cast.expr.get_type(schema).is_ok_and(|own| is_text(&own)) {
         return Ok(Transformed::yes(numeric_of_text().call(vec![*cast.expr])));
+    }
+    if is_bytes(to) && cast.expr.get_type(schema).is_ok_and(|own| is_text(&own)) {
+        return Ok(Transformed::yes(bytes_of_text().call(vec![*cast.expr])));
     }
     let is_ours = |own: DataType| is_written(&own) || is_bytes(&own);
     if is_text(to) && cast.expr.get_type(schema).is_ok_and(is_ours) {

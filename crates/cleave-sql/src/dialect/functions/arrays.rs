@@ -342,8 +342,7 @@ fn read_lists(texts: &StringArray, own: &DataType) -> Result<ListArray> {
 }
 
 fn malformed(text: &str) -> DataFusionError {
-    let inner = text.trim_start().strip_prefix('{').map(str::trim_start);
-    if inner.is_some_and(|inner| inner.starts_with('{')) {
+    if list::nested(text).is_ok() {
         return several_dimensions();
     }
     let reason = format!("malformed array literal: \"{text}\"");

@@ -21,7 +21,7 @@ use std::any::TypeId;
 use std::cell::Cell;
 
 use cleave_catalog::error::{Error, Fault};
-use datafusion::sql::sqlparser::ast::{CastKind, Expr, UnaryOperator};
+use datafusion::sql::sqlparser::ast::{CastKind, Expr, Interval, UnaryOperator, Value};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -105,6 +105,26 @@ impl BoundedPostgres {
     }
 }
 
+/// `interval(2) '…'`, of which the crate would forget the precision.
+fn precise_interval(parser: &mut Parser) -> Option<Expr> {
+    let [open, digits, close, text] =
+        [1, 2, 3, 4].map(|place| &parser.peek_nth_token_ref(place).token);
+    let (Token::LParen, Token::Number(digits, _), Token::RParen) = (open, digits, close) else {
+        return None;
+    };
+    let Token::SingleQuotedString(text) = text else { return None };
+    let digits = digits.parse().ok()?;
+    let value = Box::new(Expr::value(Value::SingleQuotedString(text.clone())));
+    (0..5).for_each(|_| parser.advance_token());
+    Some(Expr::Interval(Interval {
+        value,
+        leading_field: None,
+        leading_precision: None,
+        last_field: None,
+        fractional_seconds_precision: Some(digits),
+    }))
+}
+
 /// A text that [is spent](BoundedPostgres::is_spent).
 pub(super) fn too_many_readings() -> Error {
     Error::Invalid {
@@ -148,6 +168,9 @@ impl Dialect for BoundedPostgres {
         let keyword = word.keyword;
         let is_called = || parser.peek_nth_token_ref(1).token == Token::LParen;
         match keyword {
+            Keyword::INTERVAL if word.quote_style.is_none() => {
+                return precise_interval(parser).map(Ok);
+            }
             Keyword::CASE | Keyword::NOT => {}
             Keyword::CAST if is_called() => {}
             _ => return None,
