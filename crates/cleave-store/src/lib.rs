@@ -53,7 +53,7 @@ pub use page_source::{
     ColumnRef, MediaPages, PageCache, PageColumns, PageRead, PageRef, PageSource, RawColumns,
     SHIPPED_START, SegmentRef, ShippedPages, opened,
 };
-pub use schema::{Column, ColumnType, SchemaError, TableSchema};
+pub use schema::{Column, ColumnType, NUMERIC_DEFAULT_SCALE, SchemaError, TableSchema};
 
 pub mod equal_shares;
 pub mod frame;

@@ -25,10 +25,10 @@ use crate::proto;
 pub const COLUMN_COUNT_MAX: usize = 1600;
 /// Longest declared length of `character` and `character varying`, in characters, as PostgreSQL allows.
 pub const CHARACTER_COUNT_MAX: u32 = 10_485_760;
-/// Precision of a NUMERIC declared without one. PostgreSQL has no bound there; Cleave holds 128 bits.
-pub const NUMERIC_DEFAULT_PRECISION: u8 = 38;
-/// Scale of a NUMERIC declared without precision and scale.
-pub const NUMERIC_DEFAULT_SCALE: i8 = 10;
+/// Digits of a NUMERIC declared without a precision, in all. PostgreSQL has no bound there; Cleave holds 256 bits.
+pub const NUMERIC_DEFAULT_PRECISION: u8 = 76;
+/// Of these, digits behind the point. Its values are shown with as many as they need.
+pub const NUMERIC_DEFAULT_SCALE: i8 = 38;
 
 /// A table: its identity, its columns in declared order, and its primary key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,9 +75,9 @@ pub enum ColumnType {
     Real,
     /// `double precision`: 64-bit IEEE 754.
     Double,
-    /// `numeric(precision, scale)`, held in 128 bits.
+    /// `numeric(precision, scale)`, held in 128 bits; [`ColumnType::NUMERIC`] in 256.
     Numeric {
-        /// Decimal digits in all, 1 to 38.
+        /// Decimal digits in all, 1 to 38, or [`NUMERIC_DEFAULT_PRECISION`].
         precision: u8,
         /// Decimal digits after the point; negative rounds before the point.
         scale: i8,
@@ -328,6 +328,9 @@ impl ColumnType {
             Self::BigInt => DataType::Int64,
             Self::Real => DataType::Float32,
             Self::Double => DataType::Float64,
+            Self::Numeric { precision, scale } if precision > DECIMAL128_MAX_PRECISION => {
+                DataType::Decimal256(precision, scale)
+            }
             Self::Numeric { precision, scale } => DataType::Decimal128(precision, scale),
             Self::Boolean => DataType::Boolean,
             Self::Text | Self::Varchar(_) | Self::Char(_) => DataType::Utf8,
@@ -350,6 +353,7 @@ impl ColumnType {
             Self::BigInt => "bigint".into(),
             Self::Real => "real".into(),
             Self::Double => "double precision".into(),
+            Self::NUMERIC => "numeric".into(),
             Self::Numeric { precision, scale } => format!("numeric({precision},{scale})"),
             Self::Boolean => "boolean".into(),
             Self::Text => "text".into(),
@@ -369,6 +373,7 @@ impl ColumnType {
     /// The limit of the type that this one exceeds.
     fn limit_broken(&self) -> Option<&'static str> {
         match *self {
+            Self::NUMERIC => None,
             Self::Numeric { precision, scale } => {
                 let precise = (1..=DECIMAL128_MAX_PRECISION).contains(&precision);
                 let scaled = i16::from(scale) <= i16::from(precision) && scale >= -38;

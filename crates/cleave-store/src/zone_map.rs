@@ -18,19 +18,19 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow::array::types::{
-    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
-    Int64Type, Time64MicrosecondType, TimestampMicrosecondType,
+    ArrowPrimitiveType, Date32Type, Decimal128Type, Decimal256Type, Float32Type, Float64Type,
+    Int16Type, Int32Type, Int64Type, Time64MicrosecondType, TimestampMicrosecondType,
 };
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Decimal128Array, FixedSizeBinaryArray,
-    Float32Array, Float64Array, PrimitiveArray, StringArray, TimestampMicrosecondArray,
-    UInt64Array, new_null_array,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Decimal128Array, Decimal256Array,
+    FixedSizeBinaryArray, Float32Array, Float64Array, PrimitiveArray, StringArray,
+    TimestampMicrosecondArray, UInt64Array, new_null_array,
 };
 use arrow::compute::{
     max, max_binary, max_boolean, max_fixed_size_binary, max_string, min, min_binary, min_boolean,
     min_fixed_size_binary, min_string,
 };
-use arrow::datatypes::{ArrowNumericType, DataType, TimeUnit};
+use arrow::datatypes::{ArrowNumericType, DataType, TimeUnit, i256};
 
 use crate::proto;
 
@@ -61,7 +61,7 @@ pub enum ZoneValue {
     Decimal(i128),
     /// `real` and `double precision`; never NaN.
     Float(f64),
-    /// Text, `bytea` and `uuid`.
+    /// Text, `bytea` and `uuid`; unscaled numbers of 256 bits as [`bytes_of`] orders them.
     Bytes(Vec<u8>),
 }
 
@@ -148,6 +148,11 @@ fn bounds(array: &dyn Array) -> Bounds {
         DataType::Decimal128(..) => {
             let array = array.as_primitive::<Decimal128Type>();
             (min(array).map(ZoneValue::Decimal), max(array).map(ZoneValue::Decimal))
+        }
+        DataType::Decimal256(..) => {
+            let array = array.as_primitive::<Decimal256Type>();
+            let bound = |value| ZoneValue::Bytes(bytes_of(value));
+            (min(array).map(bound), max(array).map(bound))
         }
         DataType::Boolean => {
             let array = array.as_boolean();
@@ -280,6 +285,15 @@ fn bounds_array(values: &[Option<&ZoneValue>], data_type: &DataType) -> ArrayRef
                 |_| new_null_array(data_type, values.len()),
                 |array| -> ArrayRef { Arc::new(array) },
             ),
+        DataType::Decimal256(precision, scale) => values
+            .iter()
+            .map(|value| value.and_then(ZoneValue::bytes).and_then(number_of))
+            .collect::<Decimal256Array>()
+            .with_precision_and_scale(*precision, *scale)
+            .map_or_else(
+                |_| new_null_array(data_type, values.len()),
+                |array| -> ArrayRef { Arc::new(array) },
+            ),
         DataType::Boolean => Arc::new(
             values.iter().map(|value| value.and_then(ZoneValue::boolean)).collect::<BooleanArray>(),
         ),
@@ -301,6 +315,24 @@ fn bounds_array(values: &[Option<&ZoneValue>], data_type: &DataType) -> ArrayRef
         }
         _ => new_null_array(data_type, values.len()),
     }
+}
+
+/// A number as bytes in the order of numbers: the most significant one first, the sign bit inverted.
+fn bytes_of(value: i256) -> Vec<u8> {
+    let mut bytes = value.to_le_bytes();
+    if let Some(sign) = bytes.last_mut() {
+        *sign ^= 0x80;
+    }
+    bytes.into_iter().rev().collect()
+}
+
+fn number_of(bytes: &[u8]) -> Option<i256> {
+    let mut bytes: [u8; 32] = bytes.try_into().ok()?;
+    bytes.reverse();
+    if let Some(sign) = bytes.last_mut() {
+        *sign ^= 0x80;
+    }
+    Some(i256::from_le_bytes(bytes))
 }
 
 fn integer_array<T>(values: &[Option<&ZoneValue>]) -> ArrayRef

@@ -338,9 +338,9 @@ impl BinaryWriter {
                 let value = array.as_primitive::<Decimal128Type>().value(index);
                 put_numeric(out, value < 0, value.unsigned_abs().to_string(), *scale);
             }
-            DataType::Decimal256(_, scale) => {
+            DataType::Decimal256(precision, scale) => {
                 let value = array.as_primitive::<Decimal256Type>().value(index);
-                let (value, scale) = quotient::shown(value, *scale);
+                let (value, scale) = quotient::shown(value, *precision, *scale);
                 let digits = value.wrapping_abs().to_string();
                 put_numeric(out, value < i256::ZERO, digits, scale);
             }

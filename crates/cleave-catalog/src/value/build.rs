@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use arrow::array::builder::NullBufferBuilder;
 use arrow::array::types::{
-    Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
-    IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
+    Date32Type, Decimal128Type, Decimal256Type, Float32Type, Float64Type, Int16Type, Int32Type,
+    Int64Type, IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };
 use arrow::array::{
     ArrayRef, ArrowPrimitiveType, BinaryBuilder, BooleanBuilder, FixedSizeBinaryBuilder,
@@ -37,6 +37,8 @@ enum Values {
     Real(Numbers<Float32Type>),
     Double(Numbers<Float64Type>),
     Numeric(Numbers<Decimal128Type>, u8, i8),
+    /// Without a precision.
+    AnyNumeric(Numbers<Decimal256Type>),
     Boolean(BooleanBuilder),
     /// With the maximum number of characters, and whether trailing blanks are stripped.
     Text(StringBuilder, usize, bool),
@@ -63,6 +65,7 @@ impl ColumnBuilder {
             ColumnType::BigInt => Values::BigInt(Numbers::new(row_count)),
             ColumnType::Real => Values::Real(Numbers::new(row_count)),
             ColumnType::Double => Values::Double(Numbers::new(row_count)),
+            ColumnType::NUMERIC => Values::AnyNumeric(Numbers::new(row_count)),
             ColumnType::Numeric { precision, scale } => {
                 Values::Numeric(Numbers::new(row_count), precision, scale)
             }
@@ -126,6 +129,7 @@ impl ColumnBuilder {
             Values::Numeric(builder, precision, scale) => {
                 builder.append_value(parse::numeric(text, *precision, *scale)?);
             }
+            Values::AnyNumeric(builder) => builder.append_value(parse::any_numeric(text)?),
             Values::Boolean(builder) => builder.append_value(parse::boolean(text)?),
             Values::Text(builder, count_max, strip) => {
                 builder.append_value(fitting(text, *count_max, *strip)?);
@@ -163,6 +167,7 @@ impl ColumnBuilder {
             Values::Real(builder) => builder.append_null(),
             Values::Double(builder) => builder.append_null(),
             Values::Numeric(builder, ..) => builder.append_null(),
+            Values::AnyNumeric(builder) => builder.append_null(),
             Values::Boolean(builder) => builder.append_null(),
             Values::Text(builder, ..) => builder.append_null(),
             Values::Date(builder) => builder.append_null(),
@@ -183,6 +188,9 @@ impl ColumnBuilder {
             Values::Real(numbers) => Arc::new(numbers.finish()),
             Values::Double(numbers) => Arc::new(numbers.finish()),
             Values::Numeric(numbers, ..) => {
+                Arc::new(numbers.finish().with_data_type(self.column_type.arrow()))
+            }
+            Values::AnyNumeric(numbers) => {
                 Arc::new(numbers.finish().with_data_type(self.column_type.arrow()))
             }
             Values::Boolean(builder) => Arc::new(builder.finish()),

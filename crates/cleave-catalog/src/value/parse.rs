@@ -5,8 +5,10 @@
 //!
 //! Source: PostgreSQL's manual, "Data Types", and its `numeric_in`, `byteain`, `uuid_in`.
 
+use arrow::datatypes::i256;
 use cleave_fragment::functions::time_text;
 pub use cleave_fragment::functions::time_text::trim;
+use cleave_store::NUMERIC_DEFAULT_SCALE;
 
 use crate::value::error::{Bad, ValueFault};
 
@@ -144,6 +146,39 @@ pub fn numeric(text: &str, precision: u8, scale: i8) -> Parsed<i128> {
         return Err(RANGE);
     }
     Ok(if negative { -value } else { value })
+}
+
+/// `numeric` without a precision: the number times ten to the [scale](NUMERIC_DEFAULT_SCALE) of the type, exactly.
+pub fn any_numeric(text: &str) -> Parsed<i256> {
+    /// Digits before the point, and as many behind it.
+    const BEHIND: u32 = NUMERIC_DEFAULT_SCALE.unsigned_abs() as u32;
+    const RANGE: Bad =
+        Bad::out_of_range("a number with at most 38 digits before its point and 38 behind it");
+    let ten = i256::from_i128(10);
+    if let Some(Plain { negative, digits, fraction }) = plain(text) {
+        let zeros = BEHIND.saturating_sub(u32::try_from(fraction).unwrap_or(BEHIND));
+        let value = i256::from_i128(digits.into()).wrapping_mul(ten.wrapping_pow(zeros));
+        return Ok(if negative { value.wrapping_neg() } else { value });
+    }
+    let Decimal { negative, whole, fraction, exponent } = decimal(text)?;
+    let digits: Vec<u8> = whole.bytes().chain(fraction.bytes()).collect();
+    let Some(first) = digits.iter().position(|digit| *digit != b'0') else { return Ok(i256::ZERO) };
+    let last = digits.iter().rposition(|digit| *digit != b'0').unwrap_or(first);
+    let place = |length: usize| i64::try_from(length).unwrap_or(i64::MAX);
+    // The point is behind so many of the digits.
+    let point = place(whole.len()).saturating_add(exponent);
+    let zeros = point.saturating_add(BEHIND.into()).saturating_sub(place(last + 1));
+    if point.saturating_sub(place(first)) > BEHIND.into() || zeros < 0 {
+        return Err(RANGE);
+    }
+    let zeros = usize::try_from(zeros).map_err(|_| RANGE)?;
+    let digits = digits.get(first..=last).unwrap_or_default().iter().copied();
+    let digits = digits.chain(std::iter::repeat_n(b'0', zeros));
+    let value = digits.fold(i256::ZERO, |value, digit| {
+        // At most 76 digits.
+        value.wrapping_mul(ten).wrapping_add(i256::from_i128(i128::from(digit - b'0')))
+    });
+    Ok(if negative { value.wrapping_neg() } else { value })
 }
 
 /// A number of few digits, without an exponent and without blanks around it.

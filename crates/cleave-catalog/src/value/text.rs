@@ -130,10 +130,10 @@ fn writer<'a>(array: &'a dyn Array) -> Result<WriteValue<'a>> {
                 write_numeric(out, value, scale);
             })
         }
-        DataType::Decimal256(_, scale) => {
-            let scale = *scale;
+        DataType::Decimal256(precision, scale) => {
+            let (precision, scale) = (*precision, *scale);
             written!(array, Decimal256Type, |out: &mut String, value| {
-                let (value, scale) = quotient::shown(value, scale);
+                let (value, scale) = quotient::shown(value, precision, scale);
                 write_digits(out, value < i256::ZERO, value.wrapping_abs().to_string(), scale);
             })
         }

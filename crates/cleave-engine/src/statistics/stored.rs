@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
-use arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
+use arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit, i256};
 use cleave_plan::statistics::KeySample;
 use cleave_plan::{ColumnStatistics, RowSample, StoredColumn, TableStatistics};
 use cleave_store::{Format, FrameError, TableSchema};
@@ -333,6 +333,7 @@ fn value(scalar: &ScalarValue) -> Option<Value> {
         | ScalarValue::Time64Microsecond(Some(value))
         | ScalarValue::TimestampMicrosecond(Some(value), _) => Kind::Integer(*value),
         ScalarValue::Decimal128(Some(value), _, _) => Kind::Decimal(value.to_le_bytes().to_vec()),
+        ScalarValue::Decimal256(Some(value), _, _) => Kind::Decimal(value.to_le_bytes().to_vec()),
         ScalarValue::Float32(Some(value)) => Kind::Float((*value).into()),
         ScalarValue::Float64(Some(value)) => Kind::Float(*value),
         ScalarValue::Utf8(Some(text)) => Kind::Bytes(text.as_bytes().to_vec()),
@@ -369,6 +370,10 @@ fn scalar(value: Value, data_type: &DataType) -> Option<ScalarValue> {
         (Kind::Decimal(bytes), DataType::Decimal128(precision, scale)) => {
             let value = i128::from_le_bytes(bytes.try_into().ok()?);
             ScalarValue::Decimal128(Some(value), *precision, *scale)
+        }
+        (Kind::Decimal(bytes), DataType::Decimal256(precision, scale)) => {
+            let value = i256::from_le_bytes(bytes.try_into().ok()?);
+            ScalarValue::Decimal256(Some(value), *precision, *scale)
         }
         (Kind::Float(value), DataType::Float32) => ScalarValue::Float32(Some(value as f32)),
         (Kind::Float(value), DataType::Float64) => ScalarValue::Float64(Some(value)),

@@ -25,8 +25,9 @@ use datafusion_expr::{
 use datafusion_physical_expr::expressions::Literal;
 use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 
-use super::float_of::{float_of, floats_of, numerics_of};
+use super::float_of::{Beyond, float_of, floats_of, numerics_of};
 use super::infinite::time_cast;
+use super::quotient::NUMERIC;
 
 /// Why values do not become those of a column.
 #[derive(Debug)]
@@ -131,9 +132,10 @@ pub fn assign(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, Unassigned> {
         return Ok(floats_of(array, to)?);
     }
     let strict = CastOptions { safe: false, ..CastOptions::default() };
-    let to_numeric = matches!(to, DataType::Decimal128(..)) && array.data_type().is_floating();
+    let to_numeric = to.is_decimal() && array.data_type().is_floating();
+    let beyond = if *to == NUMERIC { Beyond::Error } else { Beyond::Rounded };
     // What is no numeric is found below, with its row.
-    if to_numeric && let Ok(numerics) = numerics_of(array) {
+    if to_numeric && let Ok(numerics) = numerics_of(array, beyond) {
         return recast(&numerics, to, |array| Ok(cast_with_options(array, to, &strict)?));
     }
     let whole: ArrayRef = match array.data_type() {

@@ -20,7 +20,7 @@ use datafusion_expr::{
     Signature, Volatility,
 };
 
-use super::quotient::{self, QUOTIENT};
+use super::quotient;
 
 /// `a + b` of integers of one type, or of numerics.
 pub fn checked_add() -> Arc<ScalarUDF> {
@@ -148,7 +148,7 @@ impl Checked {
         Self { name, signature, operator }
     }
 
-    /// The same if one operand is a quotient.
+    /// The same if one operand, or the result, has 256 bits.
     fn compute_wide(&self, left: &ColumnarValue, right: &ColumnarValue) -> Result<ColumnarValue> {
         let operator = match self.operator {
             Operator::Plus => quotient::added,
@@ -198,7 +198,10 @@ impl ScalarUDFImpl for Checked {
             return Ok(left.clone());
         }
         if is_wide(left) || is_wide(right) {
-            return Ok(QUOTIENT);
+            return Ok(quotient::wide_type(left, right));
+        }
+        if self.is_long(left, right) {
+            return Ok(quotient::NUMERIC);
         }
         BinaryTypeCoercer::new(left, &self.operator, right).get_result_type()
     }
@@ -210,8 +213,18 @@ impl ScalarUDFImpl for Checked {
 }
 
 impl Checked {
+    /// Whether a product has more digits behind its point than 128 bits hold.
+    fn is_long(&self, left: &DataType, right: &DataType) -> bool {
+        let scale = |own: &DataType| match own {
+            DataType::Decimal128(_, scale) => i16::from(*scale),
+            _ => 0,
+        };
+        self.operator == Operator::Multiply && scale(left) + scale(right) > 38
+    }
+
     fn of(&self, left: ColumnarValue, right: ColumnarValue) -> Result<ColumnarValue> {
-        if is_wide(&left.data_type()) || is_wide(&right.data_type()) {
+        let (left_type, right_type) = (left.data_type(), right.data_type());
+        if is_wide(&left_type) || is_wide(&right_type) || self.is_long(&left_type, &right_type) {
             return self.compute_wide(&left, &right);
         }
         let result = match (&left, &right) {

@@ -1,8 +1,10 @@
 //! `sum` with PostgreSQL's types: of integers a bigint; of bigints a `numeric(38)`, which holds any such sum; of
 //! numerics a numeric of 38 digits or an error.
 //!
-//! DataFusion's sums of bigints and of numerics wrap around. Here both are added in 128 bits. Sums of floats, intervals
+//! DataFusion's sums of bigints and of numerics wrap around. Here both are added in 128 bits, or in [256](wide). Sums of floats, intervals
 //! and DISTINCT numerics are DataFusion's own.
+
+mod wide;
 
 use std::collections::BTreeSet;
 use std::mem::size_of_val;
@@ -27,6 +29,7 @@ use datafusion_expr::{
 use datafusion_functions_aggregate::sum::sum_udaf;
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::accumulate::NullState;
 
+use self::wide::WideSum;
 use super::refilled::Refilled;
 
 /// Digits of a sum of bigints: a sum of fewer than 2⁶⁴ has no more.
@@ -56,6 +59,7 @@ fn exact_type(arg: &DataType) -> Option<DataType> {
         DataType::Int32 => Some(DataType::Int64),
         DataType::Int64 => Some(DataType::Decimal128(PRECISION, 0)),
         DataType::Decimal128(_, scale) => Some(DataType::Decimal128(PRECISION, *scale)),
+        DataType::Decimal256(_, scale) => Some(DataType::Decimal256(76, *scale)),
         _ => None,
     }
 }
@@ -63,7 +67,7 @@ fn exact_type(arg: &DataType) -> Option<DataType> {
 /// Whether the sum of values of type `arg` is computed here.
 fn is_ours(arg: Option<&DataType>, is_distinct: bool) -> bool {
     match arg {
-        Some(DataType::Decimal128(..)) => !is_distinct,
+        Some(DataType::Decimal128(..) | DataType::Decimal256(..)) => !is_distinct,
         Some(arg) => exact_type(arg).is_some(),
         None => false,
     }
@@ -136,6 +140,8 @@ impl AggregateUDFImpl for ExactSum {
         let result = args.return_field.data_type().clone();
         Ok(if args.is_distinct {
             Box::new(DistinctSum { values: BTreeSet::new(), result })
+        } else if matches!(result, DataType::Decimal256(..)) {
+            Box::new(WideSum::new(&result))
         } else {
             Box::new(Sum { sum: 0, count: 0, result })
         })
@@ -164,6 +170,9 @@ impl AggregateUDFImpl for ExactSum {
             return sum_udaf().create_groups_accumulator(args);
         }
         let result = args.return_field.data_type().clone();
+        if matches!(result, DataType::Decimal256(..)) {
+            return Ok(wide::group_sums(&result));
+        }
         Ok(Box::new(GroupSums { sums: Vec::new(), nulls: NullState::new(), result }))
     }
 

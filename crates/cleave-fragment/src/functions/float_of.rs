@@ -24,6 +24,7 @@ use datafusion_common::{DataFusionError, Result, internal_datafusion_err};
 use datafusion_expr::ScalarUDF;
 
 use super::numbers::check_range;
+use super::quotient::NUMERIC;
 use super::row_function::{ArgumentFault, row_function};
 
 /// Digits that every decimal number keeps as a `real`, and as a `double precision`.
@@ -150,46 +151,71 @@ fn floats_of_texts(texts: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
 }
 
 /// The type of [`numeric_of`]: every float below 10³⁸, to 38 digits behind the point.
-const NUMERIC_OF_FLOAT: DataType = DataType::Decimal256(76, 38);
+const NUMERIC_OF_FLOAT: DataType = NUMERIC;
 
 /// Converts a float to a numeric with its first 15 digits, of `real` 6.
 pub fn numeric_of() -> Arc<ScalarUDF> {
-    let takes = |given: &[DataType]| match given {
-        [DataType::Float32 | DataType::Float64] => Some(given.to_vec()),
-        _ => None,
-    };
     row_function(
         "numeric_of",
-        takes,
+        one_float,
         |_| NUMERIC_OF_FLOAT,
         |args| {
             let [floats] = take_function_args("numeric_of", args)?;
-            numerics_of(floats)
+            numerics_of(floats, Beyond::Error)
         },
     )
+}
+
+/// The same for a numeric of fewer digits: those beyond the type's are rounded.
+pub fn rounded_numeric_of() -> Arc<ScalarUDF> {
+    row_function(
+        "rounded_numeric_of",
+        one_float,
+        |_| NUMERIC_OF_FLOAT,
+        |args| {
+            let [floats] = take_function_args("rounded_numeric_of", args)?;
+            numerics_of(floats, Beyond::Rounded)
+        },
+    )
+}
+
+fn one_float(given: &[DataType]) -> Option<Vec<DataType>> {
+    match given {
+        [DataType::Float32 | DataType::Float64] => Some(given.to_vec()),
+        _ => None,
+    }
+}
+
+/// What becomes of digits beyond the 38th behind the point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beyond {
+    /// They are rounded.
+    Rounded,
+    /// There are none in a numeric.
+    Error,
 }
 
 /// `floats` as numerics of type [`NUMERIC_OF_FLOAT`].
 ///
 /// # Errors
-/// For a value that is no finite number, or too large.
-pub fn numerics_of(floats: &ArrayRef) -> Result<ArrayRef> {
+/// For a value that is no finite number, too large, or with too many digits.
+pub(super) fn numerics_of(floats: &ArrayRef, beyond: Beyond) -> Result<ArrayRef> {
     let numerics: Decimal256Array = match floats.data_type() {
         DataType::Float32 => floats
             .as_primitive::<Float32Type>()
-            .try_unary(|value| unscaled(&format!("{value:.*e}", REAL_DIGITS - 1)))?,
+            .try_unary(|value| unscaled(&format!("{value:.*e}", REAL_DIGITS - 1), beyond))?,
         _ => floats
             .as_primitive::<Float64Type>()
-            .try_unary(|value| unscaled(&format!("{value:.*e}", DOUBLE_DIGITS - 1)))?,
+            .try_unary(|value| unscaled(&format!("{value:.*e}", DOUBLE_DIGITS - 1), beyond))?,
     };
     Ok(Arc::new(numerics.with_precision_and_scale(76, SCALE)?))
 }
 
 /// The number that `digits` writes as `-1.25e3`, times 10^[`SCALE`], rounded half away from zero.
-fn unscaled(digits: &str) -> Result<i256, ArrowError> {
+fn unscaled(digits: &str, beyond: Beyond) -> Result<i256, ArrowError> {
     let too_large = || {
         let reason =
-            "value overflows numeric format, which holds finite numbers below 10^38".to_owned();
+            "value overflows numeric format, which holds finite numbers below 10^38 with 38 digits behind the point".to_owned();
         ArrowError::ExternalError(Box::new(ArgumentFault::OutOfRange { reason }))
     };
     let (mantissa, exponent) = digits.split_once('e').ok_or_else(too_large)?;
@@ -205,7 +231,16 @@ fn unscaled(digits: &str) -> Result<i256, ArrowError> {
         return i256::from_i128(whole.into()).checked_mul(power).ok_or_else(too_large);
     }
     // The mantissa has 15 digits: below this all of them are lost.
-    let Some(power) = ten(power).filter(|_| power > -20) else { return Ok(i256::ZERO) };
+    let Some(power) = ten(power).filter(|_| power > -20) else {
+        return if beyond == Beyond::Error && whole != 0 {
+            Err(too_large())
+        } else {
+            Ok(i256::ZERO)
+        };
+    };
+    if beyond == Beyond::Error && i256::from_i128(whole.into()) % power != i256::ZERO {
+        return Err(too_large());
+    }
     let half = power / i256::from_i128(2);
     let half = if whole < 0 { -half } else { half };
     Ok((i256::from_i128(whole.into()) + half) / power)

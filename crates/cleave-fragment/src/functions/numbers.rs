@@ -9,17 +9,21 @@ use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int3
 use arrow::compute::kernels::cmp::gt_eq;
 use arrow::compute::{cast, try_binary};
 use arrow::datatypes::{
-    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Float32Type, Float64Type, Int64Type, i256,
+    DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Decimal256Type, Field, Float32Type,
+    Float64Type, Int64Type, i256,
 };
 use arrow::error::ArrowError;
 use datafusion_common::utils::take_function_args;
-use datafusion_common::{DataFusionError, Result, ScalarValue};
+use datafusion_common::{DataFusionError, Result, ScalarValue, plan_err};
 use datafusion_expr::type_coercion::binary::comparison_coercion;
 use datafusion_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature,
+    Signature, Volatility,
 };
+use num_bigint::BigInt;
 
+use super::numeric_powers::{self, digits_at};
+use super::quotient::{NUMERIC, Numerics, aligned, too_large};
 use super::row_function::{ArgumentFault, row_function};
 
 /// `sign(x)`: -1, 0 or 1; numeric for a numeric, else a double.
@@ -64,7 +68,11 @@ pub fn within_domains(functions: impl Iterator<Item = Arc<ScalarUDF>>) -> Vec<Ar
             "power" => Domain::Power,
             _ => return None,
         };
-        Some(Arc::new(ScalarUDF::new_from_impl(WithinDomain { inner, domain })))
+        let signature = match OF_NUMERICS.contains(&inner.name()) {
+            true => Signature::user_defined(Volatility::Immutable),
+            false => inner.signature().clone(),
+        };
+        Some(Arc::new(ScalarUDF::new_from_impl(WithinDomain { inner, domain, signature })))
     };
     functions.filter_map(of).collect()
 }
@@ -79,16 +87,14 @@ fn one(given: &[DataType], of: impl Fn(&DataType) -> Option<DataType>) -> Option
 /// The numeric type for an exact number.
 fn numeric(given: &DataType) -> Option<DataType> {
     Some(match given {
-        DataType::Decimal128(..) => given.clone(),
-        // Further digits of a quotient are not significant.
-        DataType::Decimal256(..) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, 18),
+        DataType::Decimal128(..) | DataType::Decimal256(..) => given.clone(),
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => {
             DataType::Decimal128(19, 0)
         }
         DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64 => {
             DataType::Decimal128(20, 0)
         }
-        DataType::Null | DataType::Utf8 => DataType::Decimal128(DECIMAL128_MAX_PRECISION, 10),
+        DataType::Null | DataType::Utf8 => NUMERIC,
         _ => return None,
     })
 }
@@ -118,6 +124,12 @@ fn compute_sign(args: &[ArrayRef]) -> Result<ArrayRef> {
                 values.as_primitive::<Decimal128Type>().unary(i128::signum);
             Arc::new(signs.with_precision_and_scale(1, 0)?)
         }
+        DataType::Decimal256(..) => {
+            let values = values.as_primitive::<Decimal256Type>();
+            let sign = |value: i256| value.cmp(&i256::ZERO) as i128;
+            let signs = values.unary::<_, Decimal128Type>(sign);
+            Arc::new(signs.with_precision_and_scale(1, 0)?)
+        }
         _ => {
             let sign = |value: f64| match value {
                 value if value > 0.0 => 1.0,
@@ -134,33 +146,22 @@ fn overflow(what: &str) -> ArrowError {
     ArrowError::ArithmeticOverflow(format!("{what} out of range"))
 }
 
-/// `value` with so many zeros appended.
-fn scaled(value: i128, digits: i8) -> i256 {
-    let ten = i256::from_i128(10);
-    // Twice 38 digits fit.
-    ten.wrapping_pow(u32::from(digits.unsigned_abs())).wrapping_mul(i256::from_i128(value))
-}
-
-fn scale_of(array: &ArrayRef) -> i8 {
-    match array.data_type() {
-        DataType::Decimal128(_, scale) => (*scale).max(0),
-        _ => 0,
-    }
-}
-
 fn compute_div(args: &[ArrayRef]) -> Result<ArrayRef> {
     let [left, right] = take_function_args("div", args)?;
-    let (left_scale, right_scale) = (scale_of(left), scale_of(right));
-    let (left, right) =
-        (left.as_primitive::<Decimal128Type>(), right.as_primitive::<Decimal128Type>());
-    let quotient = |left: i128, right: i128| {
-        if right == 0 {
-            return Err(ArrowError::DivideByZero);
+    let rows = left.len();
+    let (left, right) = (Numerics::of(left)?, Numerics::of(right)?);
+    let quotient = |row: usize| -> Result<Option<i128>> {
+        let Some((left, right)) = left.shown_at(row).zip(right.shown_at(row)) else {
+            return Ok(None);
+        };
+        if right.is_zero() {
+            return Err(ArrowError::DivideByZero.into());
         }
-        let quotient = scaled(left, right_scale).wrapping_div(scaled(right, left_scale));
-        quotient.to_i128().ok_or_else(|| overflow("numeric"))
+        let (left, right, _) = aligned(left, right).ok_or_else(too_large)?;
+        let quotient = left.wrapping_div(right).to_i128();
+        Ok(Some(quotient.ok_or_else(|| overflow("numeric"))?))
     };
-    let quotients: Decimal128Array = try_binary(left, right, quotient)?;
+    let quotients: Decimal128Array = (0..rows).map(quotient).collect::<Result<_>>()?;
     let quotients = quotients.with_precision_and_scale(DECIMAL128_MAX_PRECISION, 0)?;
     quotients.validate_decimal_precision(DECIMAL128_MAX_PRECISION)?;
     Ok(Arc::new(quotients))
@@ -197,21 +198,27 @@ fn compute_bucket(args: &[ArrayRef]) -> Result<ArrayRef> {
     }
     let [values, lows, highs, counts] = take_function_args("width_bucket", args)?;
     let counts = counts.as_primitive::<Int64Type>();
-    let scale = [values, lows, highs].into_iter().map(scale_of).max().unwrap_or(0);
-    let is_double = *values.data_type() == DataType::Float64;
+    let numerics = match values.data_type() {
+        DataType::Float64 => None,
+        _ => Some((Numerics::of(values)?, Numerics::of(lows)?, Numerics::of(highs)?)),
+    };
     let bucket = |row: usize| -> Result<Option<i32>> {
         if args.iter().any(|arg| arg.is_null(row)) {
             return Ok(None);
         }
         let count = counts.value(row);
-        let bucket = if is_double {
-            let of = |array: &ArrayRef| array.as_primitive::<Float64Type>().value(row);
-            bucket_of_doubles(of(values), of(lows), of(highs), count)?
-        } else {
-            let of = |array: &ArrayRef| {
-                scaled(array.as_primitive::<Decimal128Type>().value(row), scale - scale_of(array))
-            };
-            bucket_of_numerics(of(values), of(lows), of(highs), count)?
+        let bucket = match &numerics {
+            None => {
+                let of = |array: &ArrayRef| array.as_primitive::<Float64Type>().value(row);
+                bucket_of_doubles(of(values), of(lows), of(highs), count)?
+            }
+            Some((values, lows, highs)) => {
+                let numbers = values.at(row).zip(lows.at(row)).zip(highs.at(row));
+                let Some(((value, low), high)) = numbers else { return Ok(None) };
+                let scale = value.scale().max(low.scale()).max(high.scale());
+                let [value, low, high] = [value, low, high].map(|one| digits_at(one, scale));
+                bucket_of_numerics(&value, &low, &high, count)?
+            }
         };
         Ok(Some(i32::try_from(bucket).map_err(|_| overflow("integer"))?))
     };
@@ -259,9 +266,9 @@ fn bucket_of_doubles(value: f64, low: f64, high: f64, count: i64) -> Result<i64,
 }
 
 fn bucket_of_numerics(
-    value: i256,
-    low: i256,
-    high: i256,
+    value: &BigInt,
+    low: &BigInt,
+    high: &BigInt,
     count: i64,
 ) -> Result<i64, ArgumentFault> {
     if count <= 0 {
@@ -271,25 +278,16 @@ fn bucket_of_numerics(
         return Err(NO_WIDTH);
     }
     let (from, width, before, beyond) = match low < high {
-        true => (value.wrapping_sub(low), high.wrapping_sub(low), value < low, value >= high),
-        false => (low.wrapping_sub(value), low.wrapping_sub(high), value > low, value <= high),
+        true => (value - low, high - low, value < low, value >= high),
+        false => (low - value, low - high, value > low, value <= high),
     };
     Ok(match (before, beyond) {
         (true, _) => 0,
         (_, true) => count.saturating_add(1),
-        _ => match from.checked_mul(i256::from_i128(count.into())) {
-            Some(product) => {
-                let bucket = product.wrapping_div(width).to_i128();
-                bucket.and_then(|bucket| i64::try_from(bucket).ok()).unwrap_or(0) + 1
-            }
-            // The last digits of such a long number are not significant.
-            None => {
-                let width = width.wrapping_div(i256::from_i128(count.into()));
-                let bucket = from.checked_div(width).and_then(i256::to_i128);
-                let bucket = bucket.and_then(|bucket| i64::try_from(bucket).ok()).unwrap_or(0);
-                bucket.min(count - 1) + 1
-            }
-        },
+        _ => {
+            let bucket: BigInt = from * count / width;
+            i64::try_from(bucket).unwrap_or(count - 1) + 1
+        }
     })
 }
 
@@ -459,11 +457,39 @@ pub(super) fn check_range(result: f64, is_zero: bool) -> Result<(), ArrowError> 
     Ok(())
 }
 
+/// Functions whose results of numerics are [numerics](numeric_powers).
+const OF_NUMERICS: [&str; 6] = ["exp", "ln", "log", "log10", "power", "sqrt"];
+
 /// A function of DataFusion that fails outside its domain.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct WithinDomain {
     inner: Arc<ScalarUDF>,
     domain: Domain,
+    signature: Signature,
+}
+
+impl WithinDomain {
+    /// Whether the function is one of numerics for such arguments: exact numbers, one of which is a numeric. A
+    /// logarithm with a base is always.
+    fn is_of_numerics(&self, given: &[DataType]) -> bool {
+        let is_exact = |own: &DataType| own.is_decimal() || own.is_integer() || own.is_null();
+        OF_NUMERICS.contains(&self.name())
+            && given.iter().all(is_exact)
+            && (given.iter().any(DataType::is_decimal) || given.len() == 2 && self.name() == "log")
+    }
+
+    fn of_numerics(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let rows = if is_constant { 1 } else { args.number_rows };
+        let arrays = args.args.into_iter().map(|arg| arg.into_array(rows));
+        let arrays = arrays.collect::<Result<Vec<_>>>()?;
+        let result = args.return_field.data_type();
+        let result = numeric_powers::compute(self.name(), &arrays, result)?;
+        Ok(match is_constant {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?),
+            false => ColumnarValue::Array(result),
+        })
+    }
 }
 
 impl ScalarUDFImpl for WithinDomain {
@@ -476,10 +502,13 @@ impl ScalarUDFImpl for WithinDomain {
     }
 
     fn signature(&self) -> &Signature {
-        self.inner.signature()
+        &self.signature
     }
 
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        if self.is_of_numerics(arg_types) {
+            return Ok(numeric_powers::result_type(self.name(), arg_types));
+        }
         self.inner.return_type(arg_types)
     }
 
@@ -487,11 +516,29 @@ impl ScalarUDFImpl for WithinDomain {
         &self,
         args: ReturnFieldArgs<'_>,
     ) -> Result<arrow::datatypes::FieldRef> {
+        let types = args.arg_fields.iter().map(|field| field.data_type().clone());
+        let types: Vec<_> = types.collect();
+        if self.is_of_numerics(&types) {
+            let own = numeric_powers::result_type(self.name(), &types);
+            return Ok(Arc::new(Field::new(self.name(), own, true)));
+        }
         self.inner.return_field_from_args(args)
     }
 
     fn coerce_types(&self, arg_types: &[DataType]) -> Result<Vec<DataType>> {
-        self.inner.coerce_types(arg_types)
+        if self.is_of_numerics(arg_types) {
+            return Ok(arg_types.to_vec());
+        }
+        if !OF_NUMERICS.contains(&self.name()) {
+            return self.inner.coerce_types(arg_types);
+        }
+        let count = if self.name() == "power" || self.name() == "log" { 2 } else { 1 };
+        let is_number = |own: &DataType| own.is_numeric() || own.is_null();
+        if arg_types.len() == count && arg_types.iter().all(is_number) {
+            return Ok(vec![DataType::Float64; count]);
+        }
+        let types: Vec<String> = arg_types.iter().map(DataType::to_string).collect();
+        plan_err!("Invalid function {}({})", self.name(), types.join(", "))
     }
 
     fn documentation(&self) -> Option<&Documentation> {
@@ -499,6 +546,10 @@ impl ScalarUDFImpl for WithinDomain {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let types: Vec<_> = args.args.iter().map(ColumnarValue::data_type).collect();
+        if self.is_of_numerics(&types) {
+            return self.of_numerics(args);
+        }
         args.args.iter().try_for_each(|argument| self.domain.check(argument))?;
         if self.domain == Domain::Positive {
             check_base(&args.args, args.number_rows)?;

@@ -1,10 +1,14 @@
 //! Quotients of numerics, with as many digits as PostgreSQL gives each of them.
 //!
 //! PostgreSQL chooses the scale of each quotient by its value: at least 16 significant digits, and no fewer decimals
-//! than either operand has. A column here has one scale for all of its values, so a quotient is a `Decimal256(76, 38)`:
-//! its value is rounded to PostgreSQL's digits and padded with zeros. [`shown_scale`] tells how many decimals of a
+//! than either operand has. A column here has one scale for all of its values, so a quotient is a `Decimal256(76, 37)`:
+//! its value is rounded to PostgreSQL's digits and padded with zeros. [`shown`] tells how many decimals of a
 //! value are shown. No table has a column of this type, so the type alone identifies quotients, through any operator
 //! and on either side of a cut.
+//!
+//! A `numeric` without a precision is a `Decimal256(76, 38)`, in tables too ([`NUMERIC`]). It is exact, and shown
+//! without zeros behind its last digit. Sums, differences and products with one are such numerics, unless the other
+//! operand is a quotient; what has more digits is an error.
 //!
 //! Source: PostgreSQL's `select_div_scale`, `div_var` and `numeric_out`.
 
@@ -18,17 +22,22 @@ use datafusion_common::utils::take_function_args;
 use datafusion_common::{Result, ScalarValue, internal_err};
 use datafusion_expr::ScalarUDF;
 
+use super::numeric_powers::shown_digits;
 use super::row_function::row_function;
 
-/// Decimals of the type.
-pub(super) const SCALE: i8 = 38;
-/// All digits of the type.
-const PRECISION: u8 = 76;
+/// Decimals of a quotient.
+pub(super) const SCALE: i8 = 37;
+/// Decimals of a numeric without a precision.
+const NUMERIC_SCALE: i8 = 38;
+/// All digits of both types.
+pub(super) const PRECISION: u8 = 76;
 /// The type of quotients and of averages.
 pub const QUOTIENT: DataType = DataType::Decimal256(PRECISION, SCALE);
+/// The type of `numeric` without a precision: that of [`ColumnType::NUMERIC`](cleave_store::ColumnType::NUMERIC).
+pub const NUMERIC: DataType = DataType::Decimal256(PRECISION, NUMERIC_SCALE);
 
 /// Least significant digits of a quotient.
-const SIGNIFICANT: i32 = 16;
+pub(super) const SIGNIFICANT: i32 = 16;
 /// Decimal digits in one of PostgreSQL's base-10,000 digits.
 const GROUP: i32 = 4;
 
@@ -41,9 +50,9 @@ pub fn quotient() -> Arc<ScalarUDF> {
         |args| {
             let [left, right] = take_function_args("quotient", args)?;
             let (left, right) = (Numerics::of(left)?, Numerics::of(right)?);
-            computed(left.array.len(), |row| {
-                left.at(row)
-                    .zip(right.at(row))
+            computed(left.array.len(), &QUOTIENT, |row| {
+                left.shown_at(row)
+                    .zip(right.shown_at(row))
                     .map(|(left, right)| divided(left, right))
                     .transpose()
             })
@@ -64,9 +73,9 @@ pub fn average_of() -> Arc<ScalarUDF> {
         |args| {
             let [sums, counts] = take_function_args("average_of", args)?;
             let (sums, counts) = (Numerics::of(sums)?, counts.as_primitive::<Int64Type>());
-            computed(counts.len(), |row| {
+            computed(counts.len(), &QUOTIENT, |row| {
                 let count = if counts.is_valid(row) { counts.value(row) } else { 0 };
-                match sums.at(row) {
+                match sums.shown_at(row) {
                     Some(sum) if count > 0 => divided(sum, Numeric::whole(count)).map(Some),
                     _ => Ok(None),
                 }
@@ -78,23 +87,36 @@ pub fn average_of() -> Arc<ScalarUDF> {
 /// The average of `count` values with this sum.
 pub(super) fn average_of_one(sum: &ScalarValue, count: i64) -> Result<ScalarValue> {
     let sums = Numerics::of(&sum.to_array()?)?;
-    let average = match sums.at(0) {
+    let average = match sums.shown_at(0) {
         Some(sum) if count > 0 => Some(divided(sum, Numeric::whole(count))?),
         _ => None,
     };
     Ok(ScalarValue::Decimal256(average, PRECISION, SCALE))
 }
 
-/// `a + b`, `a - b` or `a * b`, one of which is a quotient.
+/// The type of a sum, a difference or a product of numerics, one of which has 256 bits.
+pub(super) fn wide_type(left: &DataType, right: &DataType) -> DataType {
+    if is_rounded(left) || is_rounded(right) { QUOTIENT } else { NUMERIC }
+}
+
+/// Whether a type is that of quotients, or of [powers](super::numeric_powers).
+fn is_rounded(own: &DataType) -> bool {
+    matches!(own, DataType::Decimal256(_, SCALE))
+}
+
+/// `a + b`, `a - b` or `a * b` of numerics, of the type [`wide_type`].
 pub(super) fn calculated(
     left: &ArrayRef,
     right: &ArrayRef,
-    operator: fn(Numeric, Numeric) -> Result<i256, ArrowError>,
+    operator: fn(Numeric, Numeric) -> Option<Numeric>,
 ) -> Result<ArrayRef> {
+    let result = wide_type(left.data_type(), right.data_type());
     let (left, right) = (Numerics::of(left)?, Numerics::of(right)?);
     let length = left.array.len().max(right.array.len());
-    computed(length, |row| {
-        left.at(row).zip(right.at(row)).map(|(left, right)| operator(left, right)).transpose()
+    computed(length, &result, |row| {
+        let Some((left, right)) = left.at(row).zip(right.at(row)) else { return Ok(None) };
+        let value = operator(left, right).ok_or_else(too_large)?;
+        checked(if result == QUOTIENT { value.at_scale() } else { value.exactly() }).map(Some)
     })
 }
 
@@ -107,7 +129,7 @@ fn two_numerics(given: &[DataType]) -> Option<Vec<DataType>> {
 }
 
 /// The numeric type that an exact number is converted to.
-fn exact(given: &DataType) -> Option<DataType> {
+pub(super) fn exact(given: &DataType) -> Option<DataType> {
     Some(match given {
         DataType::Decimal128(..) | DataType::Decimal256(..) => given.clone(),
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::Null => {
@@ -121,13 +143,15 @@ fn exact(given: &DataType) -> Option<DataType> {
 }
 
 /// Columns of numerics.
-struct Numerics {
+pub(super) struct Numerics {
     array: ArrayRef,
+    /// All digits of the type, and those behind the point.
+    precision: u8,
     scale: i8,
 }
 
 impl Numerics {
-    fn of(array: &ArrayRef) -> Result<Self> {
+    pub(super) fn of(array: &ArrayRef) -> Result<Self> {
         let array = match array.data_type() {
             DataType::Decimal128(..) | DataType::Decimal256(..) => Arc::clone(array),
             other => match exact(other) {
@@ -135,15 +159,16 @@ impl Numerics {
                 None => return internal_err!("a quotient of a {other}"),
             },
         };
-        let (DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale)) = *array.data_type()
+        let (DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale)) =
+            *array.data_type()
         else {
             return internal_err!("a quotient of a {}", array.data_type());
         };
-        Ok(Self { array, scale })
+        Ok(Self { array, precision, scale })
     }
 
     /// The value at `row`, or the constant; None for NULL.
-    fn at(&self, row: usize) -> Option<Numeric> {
+    pub(super) fn at(&self, row: usize) -> Option<Numeric> {
         let row = if self.array.len() == 1 { 0 } else { row };
         if self.array.is_null(row) {
             return None;
@@ -152,11 +177,17 @@ impl Numerics {
             Some(values) => i256::from_i128(values.value(row)),
             None => self.array.as_primitive::<Decimal256Type>().value(row),
         };
-        let is_quotient = *self.array.data_type() == QUOTIENT;
-        let scale = if is_quotient { shown_scale(value) } else { self.scale };
-        let behind = u32::from(self.scale.saturating_sub(scale).unsigned_abs());
-        let value = if is_quotient { value.wrapping_div(power(behind)) } else { value };
-        Some(Numeric { value, scale: scale.into() })
+        if is_rounded(self.array.data_type()) {
+            let (value, scale) = shown(value, self.precision, self.scale);
+            return Some(Numeric { value, scale: scale.into() });
+        }
+        Some(Numeric { value, scale: self.scale.into() })
+    }
+
+    /// The same with the digits behind the point that are shown.
+    pub(super) fn shown_at(&self, row: usize) -> Option<Numeric> {
+        let number = self.at(row)?;
+        Some(if *self.array.data_type() == NUMERIC { trimmed(number) } else { number })
     }
 }
 
@@ -168,12 +199,45 @@ pub(super) struct Numeric {
 }
 
 impl Numeric {
-    fn whole(value: i64) -> Self {
+    pub(super) fn whole(value: i64) -> Self {
         Self { value: i256::from_i128(value.into()), scale: 0 }
     }
 
+    /// All of its digits, as a whole number.
+    pub(super) fn value(self) -> i256 {
+        self.value
+    }
+
+    /// How many of them are behind the point.
+    pub(super) fn scale(self) -> i32 {
+        self.scale
+    }
+
+    pub(super) fn is_zero(self) -> bool {
+        self.value == i256::ZERO
+    }
+
+    pub(super) fn absolute(self) -> Self {
+        Self { value: self.value.wrapping_abs(), ..self }
+    }
+
+    /// It as a whole number of 32 bits, if it is one.
+    pub(super) fn to_i32(self) -> Option<i32> {
+        let whole = trimmed(self);
+        if whole.scale > 0 {
+            return None;
+        }
+        i32::try_from(whole.value.to_i128()?).ok()
+    }
+
+    /// The decimal logarithm of its absolute value.
+    pub(super) fn logarithm(self) -> f64 {
+        let digits = self.value.wrapping_abs().to_string();
+        digits.parse::<f64>().map_or(0.0, f64::log10) - f64::from(self.scale)
+    }
+
     /// The power of ten of its first digit; of zero, that of one.
-    fn top(self) -> i32 {
+    pub(super) fn top(self) -> i32 {
         digit_count(self.value).saturating_sub(1) - self.scale
     }
 
@@ -197,6 +261,15 @@ impl Numeric {
     /// As a quotient is stored.
     fn at_scale(self) -> Option<i256> {
         scaled(self.value, i32::from(SCALE) - self.scale)
+    }
+
+    /// As a numeric without a precision is stored, with each of its digits.
+    fn exactly(self) -> Option<i256> {
+        let exact = if self.scale > NUMERIC_SCALE.into() { trimmed(self) } else { self };
+        match u32::try_from(i32::from(NUMERIC_SCALE) - exact.scale) {
+            Ok(zeros) => exact.value.checked_mul(power(zeros)),
+            Err(_) => None,
+        }
     }
 }
 
@@ -252,7 +325,7 @@ fn rounded(a: i256, b: i256) -> i256 {
     quotient
 }
 
-fn too_large() -> ArrowError {
+pub(super) fn too_large() -> ArrowError {
     ArrowError::ArithmeticOverflow("value overflows numeric format".to_owned())
 }
 
@@ -338,47 +411,67 @@ fn long_quotient(left: i256, right: i256, shift: u32) -> Result<i256, ArrowError
 }
 
 /// `a + b`.
-pub(super) fn added(left: Numeric, right: Numeric) -> Result<i256, ArrowError> {
-    let both = left.at_scale().zip(right.at_scale());
-    checked(both.and_then(|(left, right)| left.checked_add(right)))
+pub(super) fn added(left: Numeric, right: Numeric) -> Option<Numeric> {
+    let (left, right, scale) = aligned(left, right)?;
+    Some(Numeric { value: left.checked_add(right)?, scale })
 }
 
 /// `a - b`.
-pub(super) fn subtracted(left: Numeric, right: Numeric) -> Result<i256, ArrowError> {
-    let both = left.at_scale().zip(right.at_scale());
-    checked(both.and_then(|(left, right)| left.checked_sub(right)))
+pub(super) fn subtracted(left: Numeric, right: Numeric) -> Option<Numeric> {
+    let (left, right, scale) = aligned(left, right)?;
+    Some(Numeric { value: left.checked_sub(right)?, scale })
 }
 
-/// `a * b`, to 38 decimals.
-pub(super) fn multiplied(left: Numeric, right: Numeric) -> Result<i256, ArrowError> {
+/// `a * b`.
+pub(super) fn multiplied(left: Numeric, right: Numeric) -> Option<Numeric> {
     let (left, right) = (trimmed(left), trimmed(right));
-    let value = left.value.checked_mul(right.value);
-    let scale = left.scale + right.scale;
-    checked(value.and_then(|value| Numeric { value, scale }.at_scale()))
+    let value = left.value.checked_mul(right.value)?;
+    Some(Numeric { value, scale: left.scale + right.scale })
+}
+
+/// Both values at one scale.
+pub(super) fn aligned(left: Numeric, right: Numeric) -> Option<(i256, i256, i32)> {
+    let scale = left.scale.max(right.scale);
+    Some((
+        scaled(left.value, scale - left.scale)?,
+        scaled(right.value, scale - right.scale)?,
+        scale,
+    ))
 }
 
 /// The same number without trailing zeros.
 fn trimmed(mut number: Numeric) -> Numeric {
-    let ten = i256::from_i128(10);
-    while number.scale > 0 && number.value.wrapping_rem(ten) == i256::ZERO {
-        number.value = number.value.wrapping_div(ten);
-        number.scale -= 1;
+    for digits in [32_u32, 16, 8, 4, 2, 1] {
+        let digits_signed = digits.cast_signed();
+        if number.scale >= digits_signed && number.value.wrapping_rem(power(digits)) == i256::ZERO {
+            number.value = number.value.wrapping_div(power(digits));
+            number.scale -= digits_signed;
+        }
     }
     number
 }
 
-/// `value` at `scale` as it is shown: a quotient without its padding zeros.
-pub fn shown(value: i256, scale: i8) -> (i256, i8) {
+/// `value` at `scale` as it is shown: a quotient without its padding zeros, a numeric without a precision with the
+/// digits that it has.
+pub fn shown(value: i256, precision: u8, scale: i8) -> (i256, i8) {
+    if scale == NUMERIC_SCALE {
+        let number = trimmed(Numeric { value, scale: scale.into() });
+        return (number.value, i8::try_from(number.scale).unwrap_or(scale));
+    }
     if scale != SCALE {
         return (value, scale);
     }
-    let shown = shown_scale(value);
+    let shown = shown_scale(value, precision);
     (value.wrapping_div(power(u32::from((SCALE - shown).unsigned_abs()))), shown)
 }
 
-/// Decimals to show of `value`, stored with 38 of them: 16 significant digits and all that are not zero.
-pub fn shown_scale(value: i256) -> i8 {
+/// Decimals to show of `value`, a quotient stored with 37 of them: 16 significant digits and all that are not zero.
+fn shown_scale(value: i256, precision: u8) -> i8 {
     let number = Numeric { value, scale: SCALE.into() };
+    if let Some(digits) = shown_digits(number, precision) {
+        let scale = digits.max(trimmed(number).scale).clamp(0, SCALE.into());
+        return i8::try_from(scale).unwrap_or(SCALE);
+    }
     let (_, mut weight) = number.first_group();
     let trimmed = trimmed(number);
     // Operands with the same first base-10,000 digits give a power of 10,000, which has one digit less; so has zero.
@@ -401,10 +494,11 @@ fn is_power_of_groups(number: Numeric) -> bool {
 
 fn computed(
     length: usize,
+    result: &DataType,
     value: impl Fn(usize) -> Result<Option<i256>, ArrowError>,
 ) -> Result<ArrayRef> {
     let values: Decimal256Array = (0..length).map(value).collect::<Result<_, _>>()?;
-    Ok(Arc::new(values.with_precision_and_scale(PRECISION, SCALE)?))
+    Ok(Arc::new(values.with_data_type(result.clone())))
 }
 
 #[cfg(test)]

@@ -185,6 +185,10 @@ pub(crate) fn place(value: &ScalarValue) -> Option<f64> {
         ScalarValue::Float32(value) => f64::from((*value)?),
         ScalarValue::Float64(value) => (*value)?,
         ScalarValue::Decimal128(value, _, scale) => (*value)? as f64 / 10_f64.powi((*scale).into()),
+        ScalarValue::Decimal256(value, _, scale) => {
+            let (low, high) = (*value)?.to_parts();
+            (high as f64 * 2_f64.powi(128) + low as f64) / 10_f64.powi((*scale).into())
+        }
         ScalarValue::Date32(value) => f64::from((*value)?) * DAY_US,
         ScalarValue::Time64Microsecond(value) | ScalarValue::TimestampMicrosecond(value, _) => {
             (*value)? as f64

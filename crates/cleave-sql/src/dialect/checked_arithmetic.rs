@@ -3,8 +3,9 @@
 //! text write values as PostgreSQL does.
 
 use cleave_fragment::functions::{
-    CHECKED_CHAIN, checked_add, checked_chain, checked_divide, checked_multiply, checked_subtract,
-    ends_in_escape, float_of, interval_span, like_pattern, link_of, numeric_of, opaque, quotient,
+    ALL_ITEMS, ANY_ITEM, CHECKED_CHAIN, checked_add, checked_chain, checked_divide,
+    checked_multiply, checked_subtract, ends_in_escape, float_of, interval_span, like_pattern,
+    link_of, numeric_of, opaque, quotient, quotient::NUMERIC, rounded_numeric_of,
 };
 use cleave_fragment::walk::WalkPlan;
 use std::sync::Arc;
@@ -75,8 +76,8 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             return compared(expr, schema);
         }
         Expr::ScalarFunction(function)
-            if function.name() == "array_has"
-                && function.args.get(1).is_some_and(|item| is_interval(item, schema)) =>
+            if matches!(function.name(), ANY_ITEM | ALL_ITEMS)
+                && function.args.first().is_some_and(|value| is_interval(value, schema)) =>
         {
             return compared(expr, schema);
         }
@@ -95,8 +96,11 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         }
         Expr::Cast(of_float) if is_numeric_of_float(of_float, schema) => {
             return match expr {
+                Expr::Cast(Cast { expr, field }) if *field.data_type() == NUMERIC => {
+                    Transformed::yes(numeric_of().call(vec![*expr]))
+                }
                 Expr::Cast(Cast { expr, field }) => {
-                    let numeric = numeric_of().call(vec![*expr]);
+                    let numeric = rounded_numeric_of().call(vec![*expr]);
                     Transformed::yes(Expr::Cast(Cast { expr: Box::new(numeric), field }))
                 }
                 expr => Transformed::no(expr),
@@ -249,7 +253,7 @@ fn compared(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op: binary.op, right }))
         }
         Expr::ScalarFunction(mut function) => {
-            if let [list, item] = function.args.as_mut_slice() {
+            if let [item, _, list] = function.args.as_mut_slice() {
                 *list = list_spans().call(vec![std::mem::take(list)]);
                 *item = span(std::mem::take(item));
             }

@@ -36,7 +36,7 @@ impl TypePlanner for PostgresTypes {
                 ColumnType::Double
             }
             DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info) => {
-                match wide_numeric(info)? {
+                match numeric(info)? {
                     Some(column_type) => column_type,
                     None => return Ok(None),
                 }
@@ -47,13 +47,13 @@ impl TypePlanner for PostgresTypes {
     }
 }
 
-/// A numeric of more digits than a value has here, and up to PostgreSQL's limit: one of as many as there are. None: it
-/// has no more.
-fn wide_numeric(info: &ExactNumberInfo) -> Result<Option<ColumnType>> {
+/// A numeric without a precision; of more digits than a value has here, and up to PostgreSQL's limit: one of as many as
+/// there are. None: it has no more.
+fn numeric(info: &ExactNumberInfo) -> Result<Option<ColumnType>> {
     let (precision, scale) = match info {
         ExactNumberInfo::Precision(precision) => (*precision, 0),
         ExactNumberInfo::PrecisionAndScale(precision, scale) => (*precision, *scale),
-        ExactNumberInfo::None => return Ok(None),
+        ExactNumberInfo::None => return Ok(Some(ColumnType::NUMERIC)),
     };
     if (1..=u64::from(NUMERIC_DIGITS)).contains(&precision) {
         return Ok(None);

@@ -306,6 +306,7 @@ fn fixed_width(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::Boolean => Some(1),
         DataType::Decimal128(..) | DataType::Interval(IntervalUnit::MonthDayNano) => Some(16),
+        DataType::Decimal256(..) => Some(32),
         DataType::FixedSizeBinary(width) => usize::try_from(*width).ok(),
         DataType::Int16
         | DataType::Int32

@@ -3,16 +3,17 @@
 //! ```text
 //! tag  1 Int16   2 Int32   3 Int64    4 Float32     5 Float64          6 Decimal128(p,s)   7 Boolean   8 Utf8
 //!      9 Date32 10 Time64 11 Timestamp 12 TimestampUtc 13 Interval     14 Binary          15 Uuid     16 UInt64
+//!     17 Numeric
 //! ```
 //!
 //! Invariant: a tag is never given to another type. Times are in microseconds, decimals and intervals take 16
-//! bytes, all values are in Arrow's own little-endian layout. UInt64 is of version columns only.
+//! bytes, numerics without a precision 32, all values are in Arrow's own little-endian layout. UInt64 is of version columns only.
 
 use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 
 use crate::error::StoreError;
 use crate::page_source::ColumnRef;
-use crate::schema::TableSchema;
+use crate::schema::{ColumnType, TableSchema};
 
 /// Type of the values of one chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,6 +35,8 @@ pub enum ValueType {
         /// Decimal digits after the point.
         scale: i8,
     },
+    /// `numeric` without a precision: 38 digits before and 38 behind the point.
+    Numeric,
     /// `boolean`.
     Boolean,
     /// `text`, `character varying` and `character`.
@@ -117,6 +120,7 @@ impl ValueType {
             DataType::Decimal128(precision, scale) => {
                 Self::Decimal128 { precision: *precision, scale: *scale }
             }
+            other if *other == ColumnType::NUMERIC.arrow() => Self::Numeric,
             DataType::Boolean => Self::Boolean,
             DataType::Utf8 => Self::Utf8,
             DataType::Date32 => Self::Date32,
@@ -143,6 +147,7 @@ impl ValueType {
             Self::Float32 => DataType::Float32,
             Self::Float64 => DataType::Float64,
             Self::Decimal128 { precision, scale } => DataType::Decimal128(precision, scale),
+            Self::Numeric => ColumnType::NUMERIC.arrow(),
             Self::Boolean => DataType::Boolean,
             Self::Utf8 => DataType::Utf8,
             Self::Date32 => DataType::Date32,
@@ -183,6 +188,7 @@ impl ValueType {
             Self::Binary => (14, 0, 0),
             Self::Uuid => (15, 0, 0),
             Self::UInt64 => (16, 0, 0),
+            Self::Numeric => (17, 0, 0),
         }
     }
 
@@ -210,6 +216,7 @@ impl ValueType {
             14 => Self::Binary,
             15 => Self::Uuid,
             16 => Self::UInt64,
+            17 => Self::Numeric,
             _ => return None,
         })
     }
@@ -226,6 +233,7 @@ impl ValueType {
             | Self::TimestampUtc
             | Self::UInt64 => Layout::Fixed(8),
             Self::Decimal128 { .. } | Self::Interval | Self::Uuid => Layout::Fixed(16),
+            Self::Numeric => Layout::Fixed(32),
             Self::Utf8 | Self::Binary => Layout::Bytes,
         }
     }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, FixedSizeBinaryArray,
-    Float32Array, Float64Array, Int16Array, Int32Array, Int64Array, IntervalMonthDayNanoArray,
-    RecordBatch, StringArray, Time64MicrosecondArray, TimestampMicrosecondArray,
+    Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Decimal256Array,
+    FixedSizeBinaryArray, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array,
+    IntervalMonthDayNanoArray, RecordBatch, StringArray, Time64MicrosecondArray,
+    TimestampMicrosecondArray,
 };
-use arrow::datatypes::IntervalMonthDayNano;
+use arrow::datatypes::{IntervalMonthDayNano, i256};
 use cleave_media::{BlockAddress, Media, Memory, SplitMix64};
 
 use crate::{
@@ -17,13 +18,14 @@ use crate::{
 };
 
 /// One type of each kind.
-pub(crate) const TYPES: [ColumnType; 17] = [
+pub(crate) const TYPES: [ColumnType; 18] = [
     ColumnType::SmallInt,
     ColumnType::Int,
     ColumnType::BigInt,
     ColumnType::Real,
     ColumnType::Double,
     ColumnType::Numeric { precision: 20, scale: 3 },
+    ColumnType::NUMERIC,
     ColumnType::Boolean,
     ColumnType::Text,
     ColumnType::Varchar(Some(40)),
@@ -142,6 +144,12 @@ pub(crate) fn array(
         ColumnType::Double => {
             Arc::new(Float64Array::from_iter(each().map(|bits| bits.map(f64::from_bits))))
         }
+        ColumnType::NUMERIC => Arc::new(
+            Decimal256Array::from_iter(each().map(|bits| {
+                bits.map(|bits| i256::from_parts(u128::from(bits), i128::from(low32(bits))))
+            }))
+            .with_data_type(ColumnType::NUMERIC.arrow()),
+        ),
         ColumnType::Numeric { precision, scale } => Arc::new(
             Decimal128Array::from_iter(each().map(|bits| bits.map(|bits| i128::from(low64(bits)))))
                 .with_precision_and_scale(*precision, *scale)

@@ -99,7 +99,7 @@ fn sql_names_are_postgresqls() {
         (ColumnType::Varchar(Some(12)), "character varying(12)"),
         (ColumnType::Varchar(None), "character varying"),
         (ColumnType::Char(3), "character(3)"),
-        (ColumnType::NUMERIC, "numeric(38,10)"),
+        (ColumnType::NUMERIC, "numeric"),
         (ColumnType::TimestampTz, "timestamp with time zone"),
         (ColumnType::Double, "double precision"),
     ];

@@ -7,14 +7,15 @@
 //! Invariant: it allocates no more than the bytes that it is given can fill.
 
 use arrow::array::types::{
-    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
-    Int64Type, IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
+    ArrowPrimitiveType, Date32Type, Decimal128Type, Decimal256Type, Float32Type, Float64Type,
+    Int16Type, Int32Type, Int64Type, IntervalMonthDayNanoType, Time64MicrosecondType,
+    TimestampMicrosecondType,
 };
 use arrow::array::{
     ArrayBuilder, ArrayRef, BinaryBuilder, BooleanBuilder, FixedSizeBinaryBuilder,
     PrimitiveBuilder, RecordBatch, RecordBatchOptions, StringBuilder,
 };
-use arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, SchemaRef, TimeUnit};
+use arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, SchemaRef, TimeUnit, i256};
 use bytes::Bytes;
 use cleave_catalog::error::Result;
 use cleave_fragment::command::slot::SlotDecoder;
@@ -128,6 +129,7 @@ fn builder_of(data_type: &DataType) -> Option<Box<dyn ArrayBuilder>> {
             primitive::<TimestampMicrosecondType>(data_type)
         }
         DataType::Decimal128(..) => primitive::<Decimal128Type>(data_type),
+        DataType::Decimal256(..) => primitive::<Decimal256Type>(data_type),
         DataType::Float32 => primitive::<Float32Type>(data_type),
         DataType::Float64 => primitive::<Float64Type>(data_type),
         DataType::Interval(IntervalUnit::MonthDayNano) => {
@@ -195,6 +197,11 @@ impl<'a> Reader<'a> {
             DataType::Time64(_) => self.whole::<Time64MicrosecondType>(builder, valid),
             DataType::Timestamp(..) => self.whole::<TimestampMicrosecondType>(builder, valid),
             DataType::Decimal128(..) => self.whole::<Decimal128Type>(builder, valid),
+            DataType::Decimal256(..) => {
+                self.primitive::<Decimal256Type>(builder, valid, |reader| {
+                    reader.chunk().map(i256::from_le_bytes)
+                })
+            }
             DataType::Float32 => self.primitive::<Float32Type>(builder, valid, |reader| {
                 reader.chunk().map(f32::from_le_bytes)
             }),

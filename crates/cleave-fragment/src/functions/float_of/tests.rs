@@ -41,7 +41,7 @@ fn the_powers_of_ten_are_exact() {
 #[test]
 fn floats_become_numerics_of_their_sure_digits() {
     let shown = |floats: ArrayRef| -> Vec<String> {
-        let numerics = numerics_of(&floats).unwrap();
+        let numerics = numerics_of(&floats, Beyond::Rounded).unwrap();
         let numerics = numerics.as_primitive::<Decimal256Type>();
         let texts = (0..numerics.len()).map(|row| numerics.value_as_string(row));
         // Of 38 digits behind the point, the first two.
@@ -56,10 +56,13 @@ fn floats_become_numerics_of_their_sure_digits() {
     assert_eq!(shown(Arc::new(Float32Array::from(reals))), ["0.10", "16777200.00"]);
     // Half of the last digit away from zero, and what is smaller.
     let small = vec![5e-39, -5e-39, 4.9e-39, 1e-300];
-    let small = numerics_of(&(Arc::new(Float64Array::from(small)) as ArrayRef)).unwrap();
+    let small: ArrayRef = Arc::new(Float64Array::from(small));
+    assert!(numerics_of(&small, Beyond::Error).is_err());
+    let small = numerics_of(&small, Beyond::Rounded).unwrap();
     let small: Vec<_> = small.as_primitive::<Decimal256Type>().values().iter().copied().collect();
     assert_eq!(small, [1, -1, 0, 0].map(i256::from_i128));
     for value in [f64::NAN, f64::INFINITY, 1e38] {
-        assert!(numerics_of(&(Arc::new(Float64Array::from(vec![value])) as ArrayRef)).is_err());
+        let one: ArrayRef = Arc::new(Float64Array::from(vec![value]));
+        assert!(numerics_of(&one, Beyond::Rounded).is_err());
     }
 }

@@ -10,7 +10,7 @@ fn number(text: &str) -> Numeric {
 
 /// A quotient as it is shown.
 fn shown(value: i256) -> String {
-    let scale = shown_scale(value);
+    let scale = shown_scale(value, PRECISION);
     let kept = value.wrapping_div(power(u32::from((SCALE - scale).unsigned_abs())));
     let digits = kept.wrapping_abs().to_string();
     let behind = usize::from(scale.unsigned_abs());

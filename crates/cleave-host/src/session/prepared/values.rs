@@ -63,9 +63,7 @@ async fn computed_value(
     };
     let array = match (column_type, array.data_type()) {
         // The value decides its number of digits.
-        (ColumnType::Numeric { .. }, arrow::datatypes::DataType::Decimal128(..)) => {
-            Arc::clone(array)
-        }
+        (ColumnType::Numeric { .. }, own) if own.is_decimal() => Arc::clone(array),
         _ => converted(&column_of(number, column_type), array)
             .map_err(|error| of_parameter(number, error))?,
     };

@@ -38,7 +38,7 @@ impl<'a> Call<'a> {
             }
             ("double_of", [operand]) => Self::Cast(operand, "double precision"),
             ("real_of", [operand]) => Self::Cast(operand, "real"),
-            ("numeric_of", [operand]) => Self::Cast(operand, "numeric"),
+            ("numeric_of" | "rounded_numeric_of", [operand]) => Self::Cast(operand, "numeric"),
             ("text_of", [operand]) => Self::Cast(operand, "text"),
             (
                 "assigned" | "constant" | "interval_span" | "like_pattern" | "opaque",

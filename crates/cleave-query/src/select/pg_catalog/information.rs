@@ -87,8 +87,7 @@ pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {
         }
         "table_constraints" => {
             let constraints = view.indexes().filter(|index| index.definition.constraint);
-            let constraints =
-                constraints.filter(|index| is_changed(index.table.schema.table_id));
+            let constraints = constraints.filter(|index| is_changed(index.table.schema.table_id));
             let keys = constraints.map(|index| table_constraint(catalog, &index));
             let rules = view.rules().filter(|rule| is_changed(rule.table_id()));
             keys.chain(rules.map(|rule| rule.of_table(catalog))).collect()
@@ -154,6 +153,7 @@ fn column_row(view: &View, schema: &TableSchema, column: &Column) -> Option<Row>
         ColumnType::BigInt => (Some(64), Some(2), Some(0)),
         ColumnType::Real => (Some(24), Some(2), None),
         ColumnType::Double => (Some(53), Some(2), None),
+        ColumnType::NUMERIC => (None, Some(10), None),
         ColumnType::Numeric { precision, scale } => {
             (Some(i64::from(precision)), Some(10), Some(i64::from(scale)))
         }
@@ -235,11 +235,7 @@ fn names_of(catalog: &str, index: &Index<'_>) -> Row {
     ]
 }
 
-fn key_columns(
-    catalog: &str,
-    index: &Index<'_>,
-    is_seen: &impl Fn(u32, u32) -> bool,
-) -> Vec<Row> {
+fn key_columns(catalog: &str, index: &Index<'_>, is_seen: &impl Fn(u32, u32) -> bool) -> Vec<Row> {
     let columns = index.columns().zip(1..);
     columns
         .filter(|(column, _)| is_seen(index.table.schema.table_id, column.id))

@@ -6,8 +6,8 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow::array::types::{
-    ArrowPrimitiveType, BinaryType, ByteArrayType, Date32Type, Decimal128Type, Float64Type,
-    Int16Type, Int32Type, Int64Type, Time64MicrosecondType, TimestampMicrosecondType, Utf8Type,
+    ArrowPrimitiveType, BinaryType, ByteArrayType, Date32Type, Decimal128Type, Decimal256Type,
+    Float64Type, Int16Type, Int32Type, Int64Type, Time64MicrosecondType, TimestampMicrosecondType, Utf8Type,
 };
 use arrow::array::{Array, ArrayRef, AsArray, GenericByteArray, PrimitiveArray, new_null_array};
 use arrow::buffer::{BooleanBuffer, Buffer, OffsetBuffer};
@@ -124,6 +124,7 @@ pub(super) fn single(array: &ArrayRef, slot: usize) -> Option<ArrayRef> {
         DataType::Date32 => number::<Date32Type>(array, slot),
         DataType::Timestamp(..) => number::<TimestampMicrosecondType>(array, slot),
         DataType::Decimal128(..) => number::<Decimal128Type>(array, slot),
+        DataType::Decimal256(..) => number::<Decimal256Type>(array, slot),
         DataType::Utf8 => bytes::<Utf8Type>(array, slot),
         DataType::Binary => bytes::<BinaryType>(array, slot),
         _ => None,
