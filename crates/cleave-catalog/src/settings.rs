@@ -288,7 +288,7 @@ enum Value {
 }
 
 /// Most bytes of the value of a setting.
-const VALUE_BYTES_MAX: usize = 64 << 10;
+pub const VALUE_BYTES_MAX: usize = 64 << 10;
 
 /// The version for clients: that of PostgreSQL whose catalog this one follows, then our own.
 pub const SERVER_VERSION: &str = concat!("15.0 (Cleave ", env!("CARGO_PKG_VERSION"), ")");

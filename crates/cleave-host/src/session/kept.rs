@@ -35,7 +35,7 @@ const FREE_BYTES: usize = 256 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct KeptByAll(AtomicUsize);
 
-/// The memory that one session keeps. See the [module](self).
+/// The memory that one session keeps for its client from one statement to the next.
 pub struct KeptMemory {
     database: Arc<Database>,
     inner: Mutex<Inner>,
