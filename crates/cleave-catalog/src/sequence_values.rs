@@ -65,11 +65,13 @@ impl SequenceValues {
     pub fn last(&self) -> Result<(u32, i64)> {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let last = taken.last.and_then(|last| Some((last, *taken.by_id.get(&last)?)));
-        last.ok_or_else(|| Error::Invalid {
-            message: "lastval is not yet defined in this session".to_owned(),
-            fault: Fault::State,
-            position: None,
-        })
+        last.ok_or_else(Self::no_last)
+    }
+
+    /// What `lastval` says while no number was taken, or once the sequence of the last one is gone.
+    pub fn no_last() -> Error {
+        let message = "lastval is not yet defined in this session".to_owned();
+        Error::Invalid { message, fault: Fault::State, position: None }
     }
 }
 

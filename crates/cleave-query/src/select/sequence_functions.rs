@@ -15,6 +15,7 @@ use cleave_catalog::catalog::rights::{FIRST, Object, Privilege};
 use cleave_catalog::catalog::sequence::Sequence;
 use cleave_catalog::catalog::sequence::named;
 use cleave_catalog::error::{Error, Fault, RoleFault};
+use cleave_catalog::sequence_values::SequenceValues;
 use cleave_sql::statement::catalog_tables::numbers::sequence_of_number;
 use datafusion::arrow::array::{ArrayRef, Int64Array};
 use datafusion::arrow::datatypes::DataType;
@@ -170,7 +171,7 @@ impl SequenceFunction {
                 let (id, last) = values.last()?;
                 let mut sequences = self.function.context.state().sequences.values();
                 let sequence = sequences.find(|known| known.id == id);
-                sequence.map_or(Ok(()), |sequence| self.check_rights(sequence))?;
+                self.check_rights(sequence.ok_or_else(SequenceValues::no_last)?)?;
                 Ok(Some(last))
             }
             ("currval", [name]) => {

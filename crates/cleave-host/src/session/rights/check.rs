@@ -11,6 +11,7 @@ use cleave_catalog::error::Result;
 use cleave_catalog::identifiers::unqualified;
 use cleave_query::file_tables;
 use cleave_query::select::sequence_number;
+use cleave_sql::statement::alter;
 use cleave_sql::statement::catalog_tables::numbers::sequence_of_number;
 use cleave_sql::statement::copy::{Copy, CopyEnd, CopySource};
 use cleave_sql::statement::files::is_file;
@@ -67,9 +68,18 @@ impl Check<'_> {
         match properties.rights {
             Rights::Itself => Ok(()),
             Rights::Named => self.named_in(statement, properties.name),
-            Rights::OwnerOf(names) => names.iter().try_for_each(|name| self.owner(name)),
+            Rights::OwnerOf(names) => {
+                names.iter().try_for_each(|name| self.owner(name))?;
+                match names_new(statement) {
+                    true => names.iter().try_for_each(|name| self.beside(name)),
+                    false => Ok(()),
+                }
+            }
             Rights::OwnerOfIndexes(names) => {
-                names.iter().try_for_each(|name| self.index_owner(name))
+                names.iter().try_for_each(|name| self.index_owner(name))?;
+                let tables = names.iter().filter_map(|name| self.newest.index(name));
+                let mut tables = tables.filter(|_| names_new(statement));
+                tables.try_for_each(|(table, _)| self.beside(&table.schema.name))
             }
             Rights::Create => self.within(ObjectKind::Schema, Privilege::Create),
             Rights::CreateTemporary => self.within(ObjectKind::Database, Privilege::Temporary),
@@ -177,16 +187,15 @@ impl Check<'_> {
             }
             Statement::LockTable(LockTable { tables, mode, .. }) => {
                 let enough: &[Privilege] = match mode {
-                    LockMode::AccessShare => &[Select, Insert, Update, Delete, Truncate],
-                    LockMode::RowExclusive | LockMode::RowShare => {
-                        &[Insert, Update, Delete, Truncate]
-                    }
+                    LockMode::AccessShare => &[Select],
+                    LockMode::RowExclusive => &[Insert, Update, Delete, Truncate],
                     _ => &[Update, Delete, Truncate],
                 };
                 for (table, _) in tables {
                     let may = |one: &Privilege| self.target(table, *one, &Used::All).is_ok();
                     if !enough.iter().any(may) {
-                        self.target(table, Update, &Used::All)?;
+                        let needed = enough.first().copied().unwrap_or(Update);
+                        self.target(table, needed, &Used::All)?;
                     }
                 }
                 Ok(())
@@ -462,6 +471,14 @@ impl Check<'_> {
         }
     }
 
+    /// Checks that the role may give something a name beside the table, view or sequence `name`.
+    fn beside(&self, name: &str) -> Result<()> {
+        match relation(self.newest, name).map(|known| known.object) {
+            Some(Object::Relation(id)) if self.session.defined().is_temporary(id) => Ok(()),
+            _ => self.within(ObjectKind::Schema, Privilege::Create),
+        }
+    }
+
     /// The same of the table of an index.
     fn index_owner(&self, name: &str) -> Result<()> {
         match self.newest.index(name) {
@@ -532,6 +549,24 @@ impl Check<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether a statement on its role's own objects gives something in their schema a new name.
+fn names_new(statement: &Statement) -> bool {
+    match statement {
+        Statement::CreateIndex(_) => true,
+        Statement::Sequence(sequence) => {
+            matches!(**sequence, SequenceStatement::Rename { .. })
+        }
+        Statement::Define(define) => match &**define {
+            Define::RenameIndex { .. } => true,
+            Define::AlterTable(alter) => alter.actions.iter().any(|action| {
+                matches!(action, alter::Action::RenameTable { .. } | alter::Action::AddKey { .. })
+            }),
+            _ => false,
+        },
+        _ => false,
     }
 }
 
