@@ -26,8 +26,9 @@ pub(super) fn check_comment(text: Option<&str>) -> Result<()> {
     match text.map_or(0, str::len) {
         0..=COMMENT_BYTES_MAX => Ok(()),
         count => {
-            let message =
-                format!("a comment has at most {COMMENT_BYTES_MAX} bytes, and this one has {count}");
+            let message = format!(
+                "a comment has at most {COMMENT_BYTES_MAX} bytes, and this one has {count}"
+            );
             Err(too_long(message))
         }
     }

@@ -28,7 +28,11 @@ pub fn check_of_no_database(path: &Path, own: &Path) -> Result<()> {
             "permission denied for file \"{}\": it belongs to a database, whose files no statement reads or writes",
             path.display()
         );
-        return Err(Error::Invalid { message, fault: Fault::Role(RoleFault::Rights), position: None });
+        return Err(Error::Invalid {
+            message,
+            fault: Fault::Role(RoleFault::Rights),
+            position: None,
+        });
     }
     Ok(())
 }
@@ -49,8 +53,9 @@ fn is_of_database(path: &Path, own: &Path) -> bool {
 
 /// Whether the file at `path` is media, or what lies beside media.
 fn is_media(path: &Path) -> bool {
-    let is_kept =
-        |media: &Path| matches!(MediaIdentity::kept(&MediaIdentity::path_beside(media)), Ok(Some(_)));
+    let is_kept = |media: &Path| {
+        matches!(MediaIdentity::kept(&MediaIdentity::path_beside(media)), Ok(Some(_)))
+    };
     is_kept(path) || path.extension().is_some() && is_kept(&path.with_extension(""))
 }
 

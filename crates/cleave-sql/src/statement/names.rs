@@ -13,8 +13,8 @@ use datafusion::sql::sqlparser::tokenizer::Location;
 
 use crate::visiting::{Visited, visit};
 use cleave_catalog::error::{Error, NameKind, Position, Result};
-pub use cleave_catalog::identifiers::in_quotes;
 use cleave_catalog::identifiers::TEMPORARY_SCHEMA;
+pub use cleave_catalog::identifiers::in_quotes;
 pub use cleave_catalog::identifiers::{CATALOG, SCHEMA, quoted};
 
 /// The name that an identifier stands for.

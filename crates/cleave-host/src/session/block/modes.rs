@@ -61,13 +61,17 @@ pub(in crate::session) fn set_transaction(session: &mut Session, modes: Modes) -
             return refused("SET TRANSACTION ISOLATION LEVEL must be called before any query");
         }
         if is_within {
-            return refused("SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction");
+            return refused(
+                "SET TRANSACTION ISOLATION LEVEL must not be called in a subtransaction",
+            );
         }
         block.isolation = isolation;
     }
     if block.read_only && modes.read_only == Some(false) {
         if is_within {
-            return refused("cannot set transaction read-write mode inside a read-only transaction");
+            return refused(
+                "cannot set transaction read-write mode inside a read-only transaction",
+            );
         }
         if block.has_read {
             return refused("transaction read-write mode must be set before any query");
@@ -75,7 +79,9 @@ pub(in crate::session) fn set_transaction(session: &mut Session, modes: Modes) -
     }
     if modes.deferrable.is_some() {
         if is_within {
-            return refused("SET TRANSACTION [NOT] DEFERRABLE cannot be called within a subtransaction");
+            return refused(
+                "SET TRANSACTION [NOT] DEFERRABLE cannot be called within a subtransaction",
+            );
         }
         if block.has_read && modes.deferrable != Some(block.deferrable) {
             return refused("SET TRANSACTION [NOT] DEFERRABLE must be called before any query");

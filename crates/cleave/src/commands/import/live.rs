@@ -162,7 +162,9 @@ impl Source {
              AND i.indexrelid NOT IN (SELECT conindid FROM pg_constraint WHERE contype IN ('u', 'x', 'p')) ORDER BY \
                 i.indexrelid",
         ))?;
-        steps.extend(rows_of(&indexes).map(|index| Step::Run(Kind::Index, index.text(0).to_owned())));
+        steps.extend(
+            rows_of(&indexes).map(|index| Step::Run(Kind::Index, index.text(0).to_owned())),
+        );
         let foreign = self.constraints_of("= 'f'")?;
         steps.extend(rows_of(&foreign).map(|key| {
             let [table, name, text] = [0, 1, 2].map(|place| key.text(place));

@@ -69,7 +69,8 @@ impl Kind {
                 Define::CreateView(_) => is_in(&[Self::View]),
                 Define::CreateMaterialized(_) | Define::Refresh(_) => is_in(&[]),
                 Define::AlterTable(alter) => {
-                    is_in(&[Self::Constraint]) && alter.actions.iter().all(|action| self.adds(action))
+                    is_in(&[Self::Constraint])
+                        && alter.actions.iter().all(|action| self.adds(action))
                 }
                 _ => false,
             },
@@ -173,7 +174,8 @@ fn is_values(query: &ast::Query) -> bool {
 /// Whether a query is `SELECT setval(…)`, of constants and of `pg_get_serial_sequence` of some.
 fn is_setval(query: &ast::Query) -> bool {
     let select = plain_select(query);
-    let Some([ast::SelectItem::UnnamedExpr(call)]) = select.map(|select| &*select.projection) else {
+    let Some([ast::SelectItem::UnnamedExpr(call)]) = select.map(|select| &*select.projection)
+    else {
         return false;
     };
     let arguments = called(call, "setval");
