@@ -22,7 +22,8 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
 use super::functions::{
-    FIRST_OF, innermost, list_read, nested_as, numeric_of_text, of_engine, text_of, with_digits,
+    FIRST_OF, innermost, list_read, nested_as, numeric_of_text, of_engine, same_dimensions,
+    text_of, with_digits,
 };
 use super::operand_types::{
     check_cast, check_compared, check_comparison, check_condition, matched, matched_union,
@@ -222,6 +223,16 @@ pub(super) fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> 
                 }
             }
             Ok(Transformed::yes(Expr::ScalarFunction(function)))
+        }
+        Expr::ScalarFunction(function)
+            if ["array_append", "array_concat", "array_prepend"].contains(&function.name()) =>
+        {
+            let lists = Expr::ScalarFunction(function);
+            let is_nested = lists.get_type(schema).is_ok_and(|own| innermost(&own).1 > 1);
+            Ok(match is_nested {
+                true => Transformed::yes(same_dimensions().call(vec![lists])),
+                false => Transformed::no(lists),
+            })
         }
         Expr::ScalarFunction(mut function) if OF_BYTES.contains(&function.name()) => {
             if let Some(bytes) = function.args.first_mut() {

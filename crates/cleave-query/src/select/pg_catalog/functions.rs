@@ -322,8 +322,6 @@ const KNOWN: &[Known] = &[
         Ok(count.map_or(Answer::Null, |count| Answer::Numbers((1..=count).collect())))
     }),
     no_text("cleave_nothing"),
-    known("array_lower", Gives::Number, |_, arguments| Ok(bound(arguments).map(|_| 1).into())),
-    known("array_upper", Gives::Number, |_, arguments| Ok(bound(arguments).into())),
     // Of the session.
     known("version", Gives::Text, |_, _| {
         let target = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
@@ -348,8 +346,15 @@ const KNOWN: &[Known] = &[
         Ok(Answer::Number(asker.view.client.backend.into()))
     }),
     known("current_setting", Gives::Text, current_setting),
-    // It is set before the query is planned.
-    known("set_config", Gives::Text, current_setting),
+    // All are set before the query is planned; a later call may have set the same again.
+    known("set_config", Gives::Text, |asker, arguments| {
+        let (Some(name), Some(value)) = (text(arguments, 0), text(arguments, 1)) else {
+            return current_setting(asker, arguments.get(..1).unwrap_or_default());
+        };
+        let mut settings = asker.settings.clone();
+        settings.set(&name, &value)?;
+        Ok(Answer::Text(settings.show(&name)?))
+    }),
     no_text("inet_server_addr"),
     no_text("inet_client_addr"),
     known("inet_server_port", Gives::Number, |_, _| Ok(Answer::Null)),
@@ -503,16 +508,6 @@ fn may(asker: &Asker, about: About, arguments: &[ScalarValue]) -> Result<Answer>
     let Some(arguments) = arguments else { return Ok(Answer::Null) };
     let answer = privileges::has(&asker.view, about, &arguments)?;
     Ok(answer.map_or(Answer::Null, Answer::Bool))
-}
-
-/// How many items a list has; None: it has none.
-fn bound(arguments: &[ScalarValue]) -> Option<i64> {
-    match arguments.first() {
-        Some(ScalarValue::List(list)) if list.is_valid(0) => {
-            Some(i64::from(list.value_length(0))).filter(|count| *count > 0)
-        }
-        _ => None,
-    }
 }
 
 fn relation(asker: &Asker, arguments: &[ScalarValue]) -> Result<Answer> {

@@ -27,8 +27,8 @@ use crate::dialect::typed_literals::is_text;
 
 /// The function of a subscript for each dimension.
 pub(in crate::dialect) const LIST_ITEM: &str = "list_item";
-/// The function of two bounds for each dimension.
-pub(in crate::dialect) const LIST_SLICE: &str = "list_slice";
+/// The function of two bounds for each dimension; DataFusion has a `list_slice` of its own.
+pub(in crate::dialect) const LIST_SLICE: &str = "list_part";
 
 /// The type of the items within all dimensions, and how many there are.
 pub(in crate::dialect) fn innermost(list: &DataType) -> (&DataType, usize) {
@@ -88,7 +88,7 @@ pub(in crate::dialect) fn list_item() -> Arc<ScalarUDF> {
     })
 }
 
-/// `list_slice(list, from, to, …)`, both inclusive: what the list has of it. A dimension without bounds stays whole.
+/// `list_part(list, from, to, …)`, both inclusive: what the list has of it. A dimension without bounds stays whole.
 pub(in crate::dialect) fn list_slice() -> Arc<ScalarUDF> {
     let takes = |given: &[DataType]| list_and_numbers(given).filter(|types| types.len() % 2 == 1);
     let gives = |given: &[DataType]| given.first().cloned().unwrap_or(DataType::Null);

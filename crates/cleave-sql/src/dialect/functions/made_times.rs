@@ -160,7 +160,8 @@ pub(super) fn interval_within() -> Arc<ScalarUDF> {
                     (Some(texts), _) => {
                         let text = texts.value(row);
                         let bad = |fault| ArgumentFault::text(fault, "interval", text);
-                        interval_text::parse_in(text, fields, false).map_err(bad)?
+                        // As PostgreSQL: the fields say how a constant is read, and what is kept of others.
+                        interval_text::parse(text).map_err(bad)?
                     }
                     (_, Some(intervals)) => intervals.value(row),
                     _ => return Ok(None),
