@@ -45,7 +45,12 @@ impl Client {
                     connection.put(b'd', |body| body.put_slice(bytes))?;
                     connection.flush().await?;
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {
+                    // There may be nothing for long: nobody is to wait for it who is stopped, here or at the server.
+                    connection.put(b'd', |_| {})?;
+                    connection.flush().await?;
+                    tokio::task::yield_now().await;
+                }
                 Err(error) => {
                     connection.put_copy_fail(&error.to_string())?;
                     connection.flush().await?;

@@ -4,7 +4,7 @@
 //! another cursor is read into memory, and a query that was given up has been cancelled ([`Server::settle`]). Rows are
 //! loaded as CSV by COPY, which the server reads as values of the table's columns.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::sync::{Arc, Weak};
 
 use arrow::array::RecordBatch;
@@ -326,6 +326,8 @@ impl Read for Encoded {
         while self.at >= self.text.len() {
             // It may wait for Python's lock, or for a query that this runtime has to run.
             match block_in_place(|| self.fill()) {
+                // A batch without rows: its reader looks whether it is stopped.
+                Ok(true) if self.text.is_empty() => return Err(ErrorKind::Interrupted.into()),
                 Ok(true) => {}
                 Ok(false) => return Ok(0),
                 Err(error) => return Err(std::io::Error::other(error)),

@@ -306,12 +306,12 @@ impl ChunkParser {
             kept::check(rule.reading, &rule.column_type, text, rule.form == Form::Plain)
         };
         if rule.form == Form::Plain {
-            let appended = builder.append_text(text).and_then(|()| is_kept(text).map_err(of_type));
-            return appended.map_err(|error| ValueError {
+            builder.append_text(text).map_err(|error| ValueError {
                 expected: expected_with_option(&rule.column_type, text, error.fault)
                     .unwrap_or(error.expected),
                 ..error
-            });
+            })?;
+            return is_kept(text).map_err(of_type);
         }
         self.options.forms.write(rule.form, text, sql).map_err(of_type)?;
         // The message has the text as it is in the file.

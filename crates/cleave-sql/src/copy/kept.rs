@@ -47,6 +47,8 @@ pub(super) fn check(
     if is_kept {
         return Ok(());
     }
+    let time = |expected| Bad { fault: ValueFault::MalformedTime, expected };
+    let is_dated = || is_year_first(text.trim());
     Err(match column_type {
         ColumnType::BigInt => {
             Bad::malformed("a whole number without a sign or zeros before it that would be lost")
@@ -55,18 +57,22 @@ pub(super) fn check(
             "a number that double precision has exactly as it is written, with no zeros or plus sign before it",
         ),
         ColumnType::Boolean => Bad::malformed("true or false"),
-        ColumnType::Time => Bad {
-            fault: ValueFault::MalformedTime,
-            expected: "a time of day without a zone, which the type does not have: read it as text",
-        },
-        ColumnType::Timestamp if zone_of(text) != Zone::None => Bad {
-            fault: ValueFault::MalformedTime,
-            expected: "a timestamp without a zone, which the type does not have: timestamp with time zone does",
-        },
-        ColumnType::TimestampTz => {
-            Bad { fault: ValueFault::MalformedTime, expected: "a timestamp with its zone" }
+        ColumnType::Time => time("a time of day without a zone, which the type does not have"),
+        ColumnType::Timestamp if is_dated() && zone_of(text) != Zone::None => time(
+            "a timestamp without a zone, which the type does not have: timestamp with time zone does",
+        ),
+        ColumnType::TimestampTz if is_dated() && zone_of(text) == Zone::None => {
+            time("a timestamp with its zone")
         }
-        _ => Bad { fault: ValueFault::MalformedTime, expected: "a date as YYYY-MM-DD" },
+        ColumnType::Timestamp | ColumnType::TimestampTz if is_dated() => {
+            time("a timestamp with at most six digits behind its seconds")
+        }
+        ColumnType::Timestamp | ColumnType::TimestampTz => time(
+            "a timestamp as YYYY-MM-DD HH:MM:SS; the options DATEFORMAT and TIMESTAMPFORMAT say another form",
+        ),
+        _ => time(
+            "a date as YYYY-MM-DD; the option DATEFORMAT says another form, as in DATEFORMAT '%d.%m.%Y'",
+        ),
     })
 }
 
