@@ -24,6 +24,8 @@ const POWER: u8 = PRECISION - 1;
 const ROOT: u8 = PRECISION - 2;
 /// Powers with a whole exponent.
 const WHOLE_POWER: u8 = PRECISION - 3;
+/// Logarithms with the base 10.
+const LOGARITHM: u8 = PRECISION - 5;
 /// [Variances](super::variance), which are quotients but for zero.
 pub(super) const VARIANCE: u8 = PRECISION - 4;
 
@@ -41,6 +43,7 @@ pub(super) fn result_type(function: &str, given: &[DataType]) -> DataType {
     };
     let kind = match (function, given) {
         ("sqrt", _) => ROOT,
+        ("log10", _) => LOGARITHM,
         ("power", [_, exponent]) if is_whole(exponent) => WHOLE_POWER,
         _ => POWER,
     };
@@ -53,7 +56,9 @@ pub(super) fn shown_digits(number: Numeric, precision: u8) -> Option<i32> {
     match precision {
         WHOLE_POWER => Some(SIGNIFICANT),
         VARIANCE => number.is_zero().then_some(0),
-        POWER if number.is_zero() => Some(SIGNIFICANT),
+        POWER | LOGARITHM if number.is_zero() => Some(SIGNIFICANT),
+        // That of the natural logarithm counts.
+        LOGARITHM => Some(SIGNIFICANT - whole(number.logarithm() - LOG_E.log10())),
         // The power of ten is cut to a whole number, towards zero.
         POWER => Some(SIGNIFICANT - if top < 0.0 { number.top() + 1 } else { number.top() }),
         ROOT => {
@@ -198,7 +203,17 @@ fn exponential(number: Numeric) -> Result<Rounded> {
         return Err(too_large().into());
     }
     let decimals = (SIGNIFICANT - whole(power_of_ten)).max(number.scale());
+    check_digits(power_of_ten)?;
     Ok(rounded(&exponential_of(&exponent), decimals))
+}
+
+/// # Errors
+/// Where the first digits of a result lie too far behind the point.
+fn check_digits(power_of_ten: f64) -> Result<()> {
+    match SIGNIFICANT - whole(power_of_ten) > SCALE.into() {
+        true => Err(too_large().into()),
+        false => Ok(()),
+    }
 }
 
 fn natural_logarithm(number: Numeric) -> Result<Rounded> {
@@ -237,6 +252,7 @@ fn power(base: Numeric, exponent: Numeric) -> Result<Rounded> {
         return Err(too_large().into());
     }
     let decimals = (SIGNIFICANT - whole(power_of_ten)).max(base.scale()).max(exponent.scale());
+    check_digits(power_of_ten)?;
     Ok(rounded(&exponential_of(&logarithm), decimals))
 }
 
