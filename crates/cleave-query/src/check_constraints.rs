@@ -25,12 +25,11 @@ use cleave_store::TableSchema;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
-use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContext};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
 use futures::future::BoxFuture;
 
-use crate::planner::{self, InnerJoins, LastStates};
+use crate::planner::{self, InnerJoins, LastStates, simplify};
 use crate::query_engine::QueryEngine;
 use crate::select::target_catalog;
 
@@ -112,13 +111,8 @@ pub async fn compile(
             )));
         }
         compiled.is_immutable &= volatility == Volatility::Immutable;
-        let context = SimplifyContext::builder()
-            .with_schema(Arc::clone(columns))
-            .with_config_options(Arc::clone(state.config_options()))
-            .with_query_execution_start_time(state.execution_props().query_execution_start_time)
-            .build();
         // now() is replaced by its value.
-        let expression = ExprSimplifier::new(context).simplify(expression)?;
+        let expression = simplify::simplify(expression, columns, &state)?;
         let expression = with_both_zeros(expression)?.data;
         let physical = state.create_physical_expr(expression, columns)?;
         let data_type = physical.data_type(columns.as_arrow())?;

@@ -8,12 +8,12 @@ mod build_sides;
 mod compare_days;
 pub(crate) mod deep_subqueries;
 mod large_constants;
-mod list_conditions;
 mod needed_rules;
 mod null_equality;
 mod physical_rules;
 pub(crate) mod planning;
 mod share_sums;
+pub(crate) mod simplify;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -220,7 +220,7 @@ fn base_state() -> SessionState {
         .with_optimizer_rule(Arc::new(LargeConstants))
         .with_optimizer_rule(Arc::new(ValuesRowByRow))
         .build();
-    let state = list_conditions::apart(null_equality::kept_apart(state));
+    let state = simplify::simplified(null_equality::kept_apart(state));
     planning::watched_rules(needed_rules::needed_rules(state))
 }
 
@@ -243,6 +243,8 @@ fn config(partitions: usize) -> SessionConfig {
     options.sql_parser.dialect = Dialect::PostgreSQL;
     options.sql_parser.map_string_types_to_utf8view = false;
     options.sql_parser.parse_float_as_decimal = true;
+    // Ours drops them where nothing sees the order.
+    options.sql_parser.enable_subquery_sort_elimination = false;
     options.execution.time_zone = Some("UTC".to_owned());
     // The check refuses plans in which a cast that never gives NULL could, as those of rows of VALUES.
     options.execution.skip_physical_aggregate_schema_check = true;

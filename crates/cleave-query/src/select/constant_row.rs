@@ -11,7 +11,6 @@ use datafusion::error::Result;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{EmptyRelation, Expr, LogicalPlan, Projection};
 use datafusion::optimizer::Optimizer;
-use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::physical_expr::create_physical_expr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
@@ -19,6 +18,7 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
 use super::table_provider::is_subquery;
 use crate::planner::deep_subqueries::{analysed, analysed_and_optimised, optimised};
+use crate::planner::simplify;
 
 /// As [`SessionState::optimize`].
 ///
@@ -30,7 +30,7 @@ pub(super) fn optimize(state: &SessionState, bound: &LogicalPlan) -> Result<Logi
     }
     let options = state.config().options();
     let analysed = analysed(state.analyzer(), bound.clone(), options)?;
-    let rules = Optimizer::with_rules(vec![Arc::new(SimplifyExpressions::new())]);
+    let rules = Optimizer::with_rules(vec![simplify::rule()]);
     match row_of(&analysed) {
         Some(_) => optimised(&rules, analysed, state),
         None => optimised(state.optimizer(), analysed, state),
