@@ -28,6 +28,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::kept_order::keep_order;
 use super::rewrite::{has_operator, rewrite_expressions};
 use super::typed_literals::typed_literal;
 
@@ -44,6 +45,7 @@ impl AnalyzerRule for WindowFrames {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let plan = keep_order(plan)?;
         if !has_operator(&plan, |node| Ok(matches!(node, LogicalPlan::Window(_))))? {
             return Ok(plan);
         }
