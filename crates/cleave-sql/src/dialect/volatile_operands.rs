@@ -3,8 +3,13 @@
 //! would give two values.
 //!
 //! If such an operand is volatile, the expression becomes a function, whose arguments are all evaluated first.
+//!
+//! Calls that wait, as `pg_advisory_unlock(1)`, are evaluated before the expressions around them, equal ones once. If
+//! one is volatile, the second call of equal text becomes another function.
 
 use cleave_fragment::walk::{Walk, WalkPlan};
+use std::future::{Future, ready};
+use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 
 use datafusion::arrow::array::{Array, ArrayRef};
@@ -16,6 +21,7 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{exec_err, plan_err};
 use datafusion::error::Result;
+use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::type_coercion::binary::try_type_union_resolution;
 use datafusion::logical_expr::{
@@ -36,13 +42,79 @@ impl AnalyzerRule for VolatileOperands {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        if !has_expression(&plan, copies_volatile)? {
+        if !has_expression(&plan, |expr| copies_volatile(expr) || waits(expr))? {
             return Ok(plan);
         }
         let rewritten = plan.transform_up_everywhere(|node| {
-            node.change_expressions(|expr| expr.transform_up(|expr| Ok(once(expr))))
+            let mut calls: Vec<Expr> = Vec::new();
+            node.change_expressions(|expr| {
+                expr.transform_up(|expr| match waits(&expr) {
+                    true => Ok(told_apart(expr, &mut calls)),
+                    false => Ok(once(expr)),
+                })
+            })
         });
         Ok(rewritten?.data)
+    }
+}
+
+/// Whether `expr` is a volatile call that waits.
+fn waits(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call) if call.func.as_async().is_some())
+        && expr.is_volatile_node()
+}
+
+/// `call`, different from those before it in `calls`.
+fn told_apart(call: Expr, calls: &mut Vec<Expr>) -> Transformed<Expr> {
+    let is_known = calls.contains(&call);
+    calls.push(call.clone());
+    match call {
+        Expr::ScalarFunction(call) if is_known => {
+            let placed = Placed { inner: call.func, place: calls.len() };
+            let func = Arc::new(AsyncScalarUDF::new(Arc::new(placed)).into_scalar_udf());
+            Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args: call.args }))
+        }
+        call => Transformed::no(call),
+    }
+}
+
+/// A function that waits, as it is called at one place.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Placed {
+    inner: Arc<ScalarUDF>,
+    place: usize,
+}
+
+impl ScalarUDFImpl for Placed {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(types)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        self.inner.invoke_with_args(args)
+    }
+}
+
+impl AsyncScalarUDFImpl for Placed {
+    fn invoke_async_with_args<'a, 'f>(
+        &'a self,
+        args: ScalarFunctionArgs,
+    ) -> Pin<Box<dyn Future<Output = Result<ColumnarValue>> + Send + 'f>>
+    where
+        'a: 'f,
+    {
+        match self.inner.as_async() {
+            Some(inner) => Box::pin(inner.invoke_async_with_args(args)),
+            None => Box::pin(ready(self.inner.invoke_with_args(args))),
+        }
     }
 }
 

@@ -9,12 +9,15 @@
 //! DataFusion takes the order of a function for that of its argument where both rise together, and then does not find
 //! the order of nested ones that a sort below the window has: it refuses its own plan. It also evaluates keys and
 //! arguments as often as it needs them, so that `sum(nextval('s')) OVER ()` takes two numbers a row.
+//!
+//! The same is done of volatile keys and arguments of aggregates. A condition on a group's key moves below the aggregate
+//! as one on the expression of that key, where `nextval('s') > 8` would be about other numbers than those of the groups.
 
 use cleave_fragment::walk::{Walk, WalkPlan};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNodeRecursion::Jump};
 use datafusion::common::{Column, Result};
-use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Window};
+use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection, Window};
 use datafusion::optimizer::AnalyzerRule;
 use std::sync::Arc;
 
@@ -33,11 +36,19 @@ impl AnalyzerRule for WindowKeys {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        if !has_operator(&plan, |node| Ok(matches!(node, LogicalPlan::Window(_))))? {
+        let concerns = |node: &LogicalPlan| match node {
+            LogicalPlan::Window(_) => Ok(true),
+            LogicalPlan::Aggregate(aggregate) => Ok(is_volatile(aggregate)),
+            _ => Ok(false),
+        };
+        if !has_operator(&plan, concerns)? {
             return Ok(plan);
         }
         let computed = |plan: LogicalPlan| match plan {
             LogicalPlan::Window(window) => computed_below(window),
+            LogicalPlan::Aggregate(aggregate) if is_volatile(&aggregate) => {
+                grouped_below(aggregate)
+            }
             plan => Ok(Transformed::no(plan)),
         };
         Ok(plan.transform_up_everywhere(computed)?.data)
@@ -87,6 +98,69 @@ fn computed_below(window: Window) -> Result<Transformed<LogicalPlan>> {
     let results = results.map(|(made, name)| Expr::Column(Column::from_name(made)).alias(name));
     let above =
         Projection::try_new(own.chain(results).collect(), Arc::new(LogicalPlan::Window(changed)))?;
+    Ok(Transformed::yes(LogicalPlan::Projection(above)))
+}
+
+fn is_volatile(aggregate: &Aggregate) -> bool {
+    aggregate.group_expr.iter().chain(&aggregate.aggr_expr).any(Expr::is_volatile)
+}
+
+/// As [`computed_below`], of the volatile keys and arguments of an aggregate.
+fn grouped_below(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
+    let Aggregate { input, group_expr, aggr_expr, schema, .. } = aggregate;
+    let mut keys: Vec<Expr> = Vec::new();
+    let mut column_of = |expr: Expr| {
+        keys.push(expr);
+        Expr::Column(Column::from_name(format!("{KEY}{}", keys.len() - 1)))
+    };
+    // Parts of grouping sets that are equal are one key.
+    let mut groups: Vec<(Expr, Expr)> = Vec::new();
+    let by_columns = |expr: Expr| {
+        expr.transform_down(|part| match part {
+            part @ Expr::GroupingSet(_) => Ok(Transformed::no(part)),
+            part if !part.is_volatile() => Ok(Transformed::new(part, false, Jump)),
+            part => {
+                let known = groups.iter().find(|(known, _)| *known == part);
+                let column = match known {
+                    Some((_, column)) => column.clone(),
+                    None => {
+                        let column = column_of(part.clone());
+                        groups.push((part, column.clone()));
+                        column
+                    }
+                };
+                Ok(Transformed::new(column, true, Jump))
+            }
+        })
+        .data()
+    };
+    let group_expr = group_expr.into_iter().map(by_columns).collect::<Result<Vec<_>>>()?;
+    let arguments = |expr: Expr| {
+        expr.transform_down(|part| {
+            let Expr::AggregateFunction(mut function) = part else {
+                return Ok(Transformed::no(part));
+            };
+            for argument in &mut function.params.args {
+                if argument.is_volatile() {
+                    *argument = column_of(std::mem::take(argument));
+                }
+            }
+            Ok(Transformed::new(Expr::AggregateFunction(function), true, Jump))
+        })
+        .data()
+    };
+    let aggr_expr = aggr_expr.into_iter().map(arguments).collect::<Result<Vec<_>>>()?;
+    let own = input.schema().columns().into_iter().map(Expr::Column);
+    let keys = keys.into_iter().enumerate();
+    let keys = keys.map(|(place, key)| key.unalias_nested().data.alias(format!("{KEY}{place}")));
+    let below = Projection::try_new(own.chain(keys).collect(), input)?;
+    let below = Arc::new(LogicalPlan::Projection(below));
+    let changed = LogicalPlan::Aggregate(Aggregate::try_new(below, group_expr, aggr_expr)?);
+    let made = changed.schema().columns().into_iter();
+    let named = made.zip(schema.iter()).map(|(made, (table, field))| {
+        Expr::Column(made).alias_qualified(table.cloned(), field.name())
+    });
+    let above = Projection::try_new(named.collect(), Arc::new(changed))?;
     Ok(Transformed::yes(LogicalPlan::Projection(above)))
 }
 
