@@ -26,6 +26,7 @@ mod scan;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -95,7 +96,8 @@ pub(crate) fn open(
         watch()?;
         check_of_no_database(path, own)?;
     }
-    Ok(Arc::new(FileTable::open((&call, shown), paths, memory, watch)?))
+    let table = guarded(shown, || FileTable::open((&call, shown), paths, memory, watch))?;
+    Ok(Arc::new(table))
 }
 
 /// Fails once nobody waits any more for the plan that files are read for.
@@ -202,7 +204,8 @@ impl TableProvider for FileTable {
         'c: 'f,
         'e: 'f,
     {
-        Box::pin(ready(self.planned_scan(session, columns, filters)))
+        let planned = guarded(&self.call, || Ok(self.planned_scan(session, columns, filters)));
+        Box::pin(ready(planned.unwrap_or_else(|error| Err(error.into()))))
     }
 }
 
@@ -236,6 +239,16 @@ fn named_once(fields: Vec<Field>, file_count: usize) -> Result<Vec<Field>> {
         named.push(field.with_name(name));
     }
     Ok(named)
+}
+
+/// What `step` gives, which plans the reading of files. A panic on one that is damaged is this statement's error, as it
+/// is where rows are read, on threads of their own.
+fn guarded<T>(call: &str, step: impl FnOnce() -> Result<T>) -> Result<T> {
+    // Unwinding drops what the step leaves unfinished.
+    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|_| {
+        let message = "the file is damaged: reading what it says of itself broke off".to_owned();
+        Err(Error::InputSchema { file: call.to_owned(), message })
+    })
 }
 
 /// How messages name a file.
