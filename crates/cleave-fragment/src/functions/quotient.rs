@@ -353,8 +353,8 @@ fn divided(left: Numeric, right: Numeric) -> Result<i256, ArrowError> {
     if left.value == i256::ZERO {
         return Ok(i256::ZERO);
     }
-    let scale = quotient_scale(left, right);
-    // Not negative, as no operand has more decimals.
+    // The dividend may have a decimal more than a quotient; then the result is rounded once more.
+    let scale = quotient_scale(left, right).max(left.scale - right.scale);
     let shift = u32::try_from(scale + right.scale - left.scale).unwrap_or(0);
     let value = match small_quotient(left.value, right.value, shift) {
         Some(quotient) => i256::from_i128(quotient),

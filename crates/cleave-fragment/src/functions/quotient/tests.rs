@@ -56,13 +56,17 @@ fn wide_operands_are_divided_digit_by_digit() {
         assert_eq!(long_quotient(left.value, right.value, 20).unwrap(), i256::from_i128(short));
     }
     assert!(divided(number("1"), number("0")).is_err());
+    // A decimal more than a quotient has.
+    let value = divided(number("0.25000000000000000000000000000000000004"), number("1")).unwrap();
+    assert_eq!(shown(value), "0.25000000000000000000");
 }
 
 #[test]
 fn arithmetic_with_quotients_keeps_their_digits() {
     let third = divided(number("1"), number("3")).unwrap();
     let third = Numeric { value: third, scale: SCALE.into() };
-    assert_eq!(shown(multiplied(third, number("2")).unwrap()), "0.66666666666666666666");
-    assert_eq!(shown(added(third, number("1")).unwrap()), "1.33333333333333333333");
-    assert_eq!(shown(subtracted(third, third).unwrap()), "0.00000000000000000000");
+    let stored = |number: Option<Numeric>| shown(number.unwrap().at_scale().unwrap());
+    assert_eq!(stored(multiplied(third, number("2"))), "0.66666666666666666666");
+    assert_eq!(stored(added(third, number("1"))), "1.33333333333333333333");
+    assert_eq!(stored(subtracted(third, third)), "0.00000000000000000000");
 }
