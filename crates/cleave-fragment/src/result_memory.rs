@@ -268,6 +268,18 @@ impl Kept {
     }
 }
 
+/// `array`, charged to the statement that runs here until its last reader is gone.
+///
+/// # Errors
+/// One of exhausted resources (53200) if the pool does not have the bytes.
+pub(crate) fn charged_array(array: ArrayRef) -> Result<ArrayRef> {
+    let bytes = array.get_array_memory_size();
+    let memory = if bytes < CHARGED_BYTES_MIN { None } else { ResultMemory::current() };
+    let Some(memory) = memory else { return Ok(array) };
+    let reservation = memory.reserve("a column of a result", bytes)?;
+    Ok(with_reservation(array, reservation))
+}
+
 /// A buffer that gives its memory's reservation back when it is dropped.
 struct Reserved {
     buffer: Buffer,

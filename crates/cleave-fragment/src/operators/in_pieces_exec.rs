@@ -11,13 +11,15 @@
 //! | the sets of an aggregate                  | so many rows that all sets together see those of a few batches  |
 //! | lists that become rows                    | parts of [lists](lists) that become a batch                     |
 //! | the right side of a cross join            | so many rows that [`PIECE_BYTES`] hold the copies of a left row |
-//! | a window, an aggregate, a sort            | as it is                                                        |
+//! | a window that makes a list of each row    | few rows                                                        |
+//! | other windows, aggregates, sorts          | as it is                                                        |
 //!
 //! Before each piece it is checked whether the rows are still [wanted](wanted::look), and the task yields if it has
 //! worked for [`SLICE`].
 //!
 //! Invariant: the rows are the same in the same order. No reader of plans sees the operator: it looks like its input.
 
+mod charged;
 mod lists;
 
 use std::fmt;
@@ -33,6 +35,7 @@ use datafusion_common::{Result, Statistics};
 use datafusion_execution::{SendableRecordBatchStream, TaskContext};
 use datafusion_expr::Operator;
 use datafusion_physical_expr::expressions::{BinaryExpr, LikeExpr};
+use datafusion_physical_expr::window::WindowExpr;
 use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion_physical_plan::aggregates::{AggregateExec, AggregateInputMode};
 use datafusion_physical_plan::execution_plan::replace_children_if_necessary;
@@ -69,6 +72,7 @@ pub(crate) const PIECE_BYTES: u64 = 8 << 20;
 /// DataFusion's, when it rebuilds the plan.
 pub(crate) fn in_pieces(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let Some(cut) = cut_of(&*plan) else { return Ok(plan) };
+    let plan = charged::many_charged(plan)?;
     let inputs = plan.children().into_iter().map(|input| cut_up(input, cut.clone()));
     let inputs = inputs.collect();
     replace_children_if_necessary(plan, inputs)
@@ -133,8 +137,15 @@ fn cut_of(plan: &dyn ExecutionPlan) -> Option<Cut> {
     if let Some(unnest) = plan.downcast_ref::<UnnestExec>() {
         return Some(Cut::Lists(Lists::of(unnest)));
     }
-    let gathers =
-        plan.is::<WindowAggExec>() || plan.is::<BoundedWindowAggExec>() || plan.is::<SortExec>();
+    if let Some(window) = plan.downcast_ref::<BoundedWindowAggExec>() {
+        let of_list = |expr: &Arc<dyn WindowExpr>| {
+            expr.field().is_ok_and(|field| field.data_type().is_nested())
+                || expr.name().starts_with("string_agg")
+        };
+        let makes_long = window.window_expr().iter().any(of_list);
+        return Some(if makes_long { Cut::Rows(FIRST_ROWS) } else { Cut::Whole });
+    }
+    let gathers = plan.is::<WindowAggExec>() || plan.is::<SortExec>();
     gathers.then_some(Cut::Whole)
 }
 

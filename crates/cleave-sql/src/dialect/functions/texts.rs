@@ -70,9 +70,11 @@ fn each_text(values: &ArrayRef, of: impl Fn(Option<&str>) -> Option<String>) -> 
     let texts = (0..values.len()).map(|row| {
         text.clear();
         let is_there = writer.write(row, &mut text);
-        of(is_there.then_some(text.as_str()))
+        // It is copied, and then written with its quotes.
+        made(text.len())?;
+        Ok(of(is_there.then_some(text.as_str())))
     });
-    Ok(Arc::new(texts.collect::<StringArray>()))
+    Ok(Arc::new(texts.collect::<Result<StringArray>>()?))
 }
 
 /// A text as a literal of SQL.
