@@ -47,11 +47,13 @@ class System:
         """What the statement gives, and how far it has moved the sequence, as a row of its own."""
         if SEQUENCE not in sql:
             return self.plain_answer(sql)
-        self.execute(f"SELECT setval('{SEQUENCE}', {SEQUENCE_START})")
-        answer = self.plain_answer(sql)
-        if answer.is_error:
-            return answer
-        moved = self.plain_answer(f"SELECT last_value FROM {SEQUENCE}").rows[0]
+        # Beside the statement's connection, whose split may run no such statement.
+        with self.psycopg.connect(self.address, autocommit=True) as beside:
+            beside.execute(f"SELECT setval('{SEQUENCE}', {SEQUENCE_START})")
+            answer = self.plain_answer(sql)
+            if answer.is_error:
+                return answer
+            moved = beside.execute(f"SELECT last_value::text FROM {SEQUENCE}").fetchone()
         return Answer(answer.types, (*answer.rows, (*moved, *["moved"] * (len(answer.types) - 1))))
 
     def plain_answer(self, sql):
