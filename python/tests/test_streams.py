@@ -132,8 +132,6 @@ def test_another_connection_may_make_the_rows(connect):
 
 def test_a_stream_without_end_is_stopped_by_the_time_of_its_statement(connect):
     db = connect(autocommit=True, statement_timeout="500ms")
-    if db._core.is_server:
-        pytest.skip("a server reads no objects")
     db.execute("CREATE TABLE t (id bigint)")
 
     def ones():
@@ -152,7 +150,7 @@ def test_a_stream_without_end_is_stopped_by_the_time_of_its_statement(connect):
         lambda rows: db.execute("INSERT INTO t SELECT * FROM rows"),
     ]
     for make in (ones, nothing):
-        for work in works:
+        for work in works[: 1 if db._core.is_server else None]:
             with pytest.raises(cleave.OperationalError) as raised:
                 within_patience(lambda work=work, make=make: work(reader(make)))
             assert raised.value.sqlstate == "57014"
