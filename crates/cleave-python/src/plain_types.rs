@@ -5,7 +5,7 @@
 //! come in; what has the type already is not copied. Unsigned integers become the next larger signed type. Decimals of
 //! more than 38 digits lose those behind the point that 38 have no place for.
 //!
-//! The other way round, libraries get quotients and averages as a table would store them: [`library_schema`].
+//! The other way round, libraries get numerics of 256 bits as `numeric(38, 20)`: [`library_schema`].
 //!
 //! A column may be marked as one in which NaN says that there is no value, as in pandas: it becomes NULL here, where
 //! all threads convert their own slices.
