@@ -260,27 +260,9 @@ impl Defined {
                 }
             }
         }
-        let Some(exact) = &self.exact else { return self.put_rights(state) };
-        for name in &exact.absent {
+        for name in self.exact.iter().flat_map(|exact| &exact.absent) {
             move_away(state, name, SCHEMA);
         }
-        if exact.has_keys {
-            let key = |schema: &TableSchema| {
-                let is_temporary = self.is_temporary(schema.table_id);
-                let of = if is_temporary { TEMPORARY_SCHEMA } else { SCHEMA };
-                self.has_temporary(&schema.name).then(|| key_of(of, &schema.name))
-            };
-            let tables = state.tables.values().map(|table| (key(&table.schema), Arc::clone(table)));
-            let tables: Vec<_> = tables.collect();
-            let views = state.views.values().map(|view| (key(&view.schema), Arc::clone(view)));
-            let views: Vec<_> = views.collect();
-            state.tables.extend(tables.into_iter().filter_map(|(key, table)| Some((key?, table))));
-            state.views.extend(views.into_iter().filter_map(|(key, view)| Some((key?, view))));
-        }
-        self.put_rights(state);
-    }
-
-    fn put_rights(&self, state: &mut CatalogState) {
         self.rights.put_into(&mut state.rights);
         self.comments.put_into(&mut state.comments);
     }

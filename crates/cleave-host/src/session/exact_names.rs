@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use cleave_catalog::error::{Error, Result};
-use cleave_sql::statement::parse::{ExactNames, exact_names, may_need_exact_names, parse_query};
-use cleave_sql::statement::{ParsedStatement, parse_script_in};
+use cleave_sql::statement::parse::{ExactNames, exact_names, may_need_exact_names};
+use cleave_sql::statement::{ParsedStatement, Statement, parse_script_in};
 use datafusion::sql::sqlparser::ast;
 
 use super::Session;
@@ -16,12 +16,12 @@ impl Session {
     /// # Errors
     /// [`Fault::TableDefinition`](cleave_catalog::error::Fault::TableDefinition) for a temporary object in `public`.
     pub(super) fn with_exact_names(&mut self, parsed: ParsedStatement) -> Result<ParsedStatement> {
-        let Some(text) = self.decide_names(&parsed.text)? else { return Ok(parsed) };
-        let mut read = parse_script_in(&text, Some(&self.settings.client.database))?;
-        let ParsedStatement { position, hints, .. } = parsed;
-        match (read.pop(), read.is_empty()) {
-            (Some(read), true) => Ok(ParsedStatement { position, hints, ..read }),
-            _ => Err(Error::unsupported("names of both schemas in this statement")),
+        match self.decide_names(&parsed.text)? {
+            Some(text) => {
+                let ParsedStatement { position, hints, .. } = parsed;
+                Ok(ParsedStatement { position, hints, ..self.read_again(&text)? })
+            }
+            None => Ok(parsed),
         }
     }
 
@@ -35,8 +35,19 @@ impl Session {
         text: &mut String,
     ) -> Result<Box<ast::Query>> {
         let Some(own) = self.decide_names(text)? else { return Ok(query) };
-        *text = own;
-        Ok(parse_query(text.clone())?)
+        let read = self.read_again(&own)?;
+        *text = read.text;
+        match read.statement {
+            Statement::Query(query) => Ok(query),
+            _ => Err(not_here()),
+        }
+    }
+
+    /// The statement that `text` is.
+    fn read_again(&self, text: &str) -> Result<ParsedStatement> {
+        let mut read = parse_script_in(text, Some(&self.settings.client.database))?;
+        let one = read.pop().filter(|_| read.is_empty());
+        one.ok_or_else(not_here)
     }
 
     /// Decides what the names of the statement `text` mean; returns the text to read in its place, if it is another.
@@ -69,4 +80,8 @@ impl Session {
         }
         self.temporary.set_exact(exact);
     }
+}
+
+fn not_here() -> Error {
+    Error::unsupported("names of both schemas in this statement")
 }

@@ -425,7 +425,7 @@ impl Occurrences {
         for found in &mine {
             let is_target = target.is_some_and(|target| target.first == found.first);
             let is_other = is_permanent(found) != is_plain_permanent;
-            if is_target || !(is_other || is_repeated) {
+            if is_target || !is_other {
                 continue;
             }
             let at = |(line, column)| tokens.at(line, column);
@@ -440,7 +440,8 @@ impl Occurrences {
         // Their columns.
         for column in named.iter().filter(|named| named.is_of_column && named.name == name) {
             let schema = if column.is_public { SCHEMA } else { TEMPORARY_SCHEMA };
-            let written = match is_repeated {
+            let is_other = column.is_public != is_plain_permanent;
+            let written = match is_repeated && is_other {
                 true => in_quotes(&key_of(schema, name)),
                 false => in_quotes(name),
             };
@@ -603,7 +604,7 @@ mod tests {
                 "SELECT public.a.i, pg_temp.a.i FROM public.a, a",
                 "",
                 "",
-                "SELECT \"public⟨a⟩\".i, \"pg_temp⟨a⟩\".i FROM \"public⟨a⟩\", \"pg_temp⟨a⟩\"",
+                "SELECT \"public⟨a⟩\".i, \"a\".i FROM \"public⟨a⟩\", a",
             ),
             (
                 "COPY (SELECT * FROM public.a EXCEPT TABLE pg_temp.b) TO STDOUT",
