@@ -12,8 +12,8 @@
 //!    and is neither read nor written any more. If no current copy has done it, the operation fails and no copy does.
 //! 2. What reads asks the current copy that is the least [busy](super::load), and another where that does not answer,
 //!    answers late, or gives what does not hold ([`Device::ask`]). Where none is left, copies that have become current
-//!    since are asked, and a copy that was lost a moment ago, which may just be restarting, is asked again. One that has
-//!    answered since, whatever it was asked, counts as lost from its next loss on.
+//!    since are asked, and a copy that was lost a moment ago, which may just be restarting, is asked again. One that
+//!    has answered since, whatever it was asked, counts as lost from its next loss on.
 //! 3. The next manifest says that a failed copy is *stale*, in the same commit that names pages which it lacks. A
 //!    [resynchronisation](crate::write::resync) makes it current again.
 //! 4. Space is taken on all copies at once, at addresses that are free on each. Space that is let free is free on each,
@@ -185,9 +185,9 @@ impl Mirror {
         outcomes
     }
 
-    /// Runs `work` on all current copies as [`Mirror::each`] does, and [settles](Mirror::settle) it. Where none has done
-    /// it, those get it that have become current meanwhile: a copy that was stale when it began may be the only one
-    /// left. `note` is told of what became of it.
+    /// Runs `work` on all current copies as [`Mirror::each`] does, and [settles](Mirror::settle) it. Where none has
+    /// done it, those get it that have become current meanwhile: a copy that was stale when it began may be the only
+    /// one left. `note` is told of what became of it.
     ///
     /// # Errors
     /// As [`Mirror::settle`].

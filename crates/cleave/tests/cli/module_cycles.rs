@@ -2,8 +2,8 @@
 //!
 //! Between crates the compiler forbids them. Within one, a cycle of two or three modules that belong together is
 //! common; in a larger one no module can be read, tested or moved without the others. `module_cycles.exceptions` lists
-//! the existing ones. The list is exact: the test fails if a module joins a cycle, and if a listed one has left it. It is
-//! to shrink; that a line was added is seen in the change that adds it, and not by this test.
+//! the existing ones. The list is exact: the test fails if a module joins a cycle, and if a listed one has left it. It
+//! is to shrink; that a line was added is seen in the change that adds it, and not by this test.
 //!
 //! Not seen: methods of a type that another module defines, and the output of macros.
 
