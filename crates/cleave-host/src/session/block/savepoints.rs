@@ -1,5 +1,5 @@
-//! Savepoints of a block: SAVEPOINT, ROLLBACK TO and RELEASE. Each savepoint holds a copy of the block's changes at that
-//! point, so their number is limited.
+//! Savepoints of a block: SAVEPOINT, ROLLBACK TO and RELEASE. Each savepoint holds a copy of the block's changes at
+//! that point, so their number is limited.
 
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::settings::TransactionModes;
