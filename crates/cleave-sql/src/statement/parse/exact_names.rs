@@ -8,8 +8,8 @@
 //! gets a name of its own ([`key_of`]):
 //!
 //! ```text
-//!  INSERT INTO public.a SELECT * FROM a  ─▶  a is the permanent one:  INSERT INTO public.a SELECT * FROM "pg_temp⟨a⟩" …
-//!  SELECT * FROM a JOIN public.a p …     ─▶  a is the temporary one:  SELECT * FROM a JOIN "public⟨a⟩" p …
+//!  INSERT INTO public.a SELECT * FROM a  ─▶  a is the permanent one: INSERT INTO public.a SELECT * FROM "pg_temp⟨a⟩"
+//!  SELECT * FROM a JOIN public.a p …     ─▶  a is the temporary one: SELECT * FROM a JOIN "public⟨a⟩" p …
 //! ```
 //!
 //! Only sessions with temporary objects and statements that say `pg_temp` come here.
