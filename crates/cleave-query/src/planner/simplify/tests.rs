@@ -111,11 +111,14 @@ fn condition(from: &mut Numbers, levels: usize) -> Expr {
     ];
     match from.below(kinds) {
         0..=2 => {
-            let list = (0..=from.below(3)).map(|_| match from.below(6) {
-                0 => column(from),
-                _ => constant(from),
-            });
-            in_list(column(from), list.collect(), from.below(2) == 0)
+            let mut list = vec![constant(from)];
+            for _ in 0..from.below(4) {
+                list.push(match from.below(6) {
+                    0 => column(from),
+                    _ => constant(from),
+                });
+            }
+            in_list(column(from), list, from.below(2) == 0)
         }
         3 => binary_expr(column(from), from.one_of(&comparisons), constant(from)),
         4 => binary_expr(number(from), from.one_of(&comparisons), number(from)),
@@ -155,7 +158,7 @@ fn condition(from: &mut Numbers, levels: usize) -> Expr {
         14..=16 => condition(from, levels - 1).or(condition(from, levels - 1)),
         17 => not(condition(from, levels - 1)),
         18 => {
-            let cases = when(condition(from, levels - 1), condition(from, levels - 1));
+            let mut cases = when(condition(from, levels - 1), condition(from, levels - 1));
             match from.below(2) {
                 0 => cases.end(),
                 _ => cases.otherwise(condition(from, levels - 1)),
