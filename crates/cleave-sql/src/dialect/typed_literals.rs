@@ -22,8 +22,8 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
 use super::functions::{
-    FIRST_OF, innermost, list_read, nested_as, numeric_of_text, of_engine, same_dimensions,
-    text_of, with_digits,
+    FIRST_OF, MATCHES, innermost, list_read, nested_as, numeric_of_text, of_engine,
+    same_dimensions, text_of, with_digits,
 };
 use super::operand_types::{
     check_cast, check_compared, check_comparison, check_condition, matched, matched_union,
@@ -56,7 +56,11 @@ fn analyze_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         LogicalPlan::Unnest(unnest) => {
             let rows = unnest.input.schema();
             let is_nested = |place: usize| {
-                rows.fields().get(place).is_some_and(|field| innermost(field.data_type()).1 > 1)
+                !gives_lists(&unnest.input, place)
+                    && rows
+                        .fields()
+                        .get(place)
+                        .is_some_and(|field| innermost(field.data_type()).1 > 1)
             };
             if unnest.list_type_columns.iter().any(|(place, _)| is_nested(*place)) {
                 // One level alone would be taken apart.
@@ -96,6 +100,21 @@ fn as_described(plan: LogicalPlan) -> Result<LogicalPlan> {
         }
     }
     Ok(LogicalPlan::Values(values))
+}
+
+/// Whether a column of the input of an unnesting has the rows of a function that gives lists.
+fn gives_lists(input: &LogicalPlan, place: usize) -> bool {
+    fn is_it(expr: &Expr) -> bool {
+        match expr {
+            Expr::Alias(alias) => is_it(&alias.expr),
+            Expr::ScalarFunction(function) => function.name() == MATCHES,
+            _ => false,
+        }
+    }
+    match input {
+        LogicalPlan::Projection(projection) => projection.expr.get(place).is_none_or(is_it),
+        _ => true,
+    }
 }
 
 /// One expression whose parts have their types.
