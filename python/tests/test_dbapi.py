@@ -33,7 +33,8 @@ def test_a_mistyped_url_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for url in ["sqlite:///x", "cleave:///films?split=host", "postgre://ada:secret@host/db",
                 "postgres:/ada:secret@host/db", "postgresql:ada:secret@host/db", "mysql:/ada:secret@host/db",
-                "POSTGRES:/ada:secret@host/db", " postgres://ada:secret@host/db", "jdbc:postgresql://ada:secret@host/db",
+                "POSTGRES:/ada:secret@host/db", " postgres://ada:secret@host/db",
+                "jdbc:postgresql://ada:secret@host/db",
                 "x://ada:secret@host/db", pathlib.Path("postgres://ada:secret@host/db")]:
         with pytest.raises(cleave.ProgrammingError, match="path of a folder, or postgres://") as refused:
             cleave.connect(url)

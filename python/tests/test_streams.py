@@ -1,4 +1,4 @@
-"""Objects whose rows are made by Python's code as they are read: code that uses the connection, and streams without end."""
+"""Objects whose rows are made by Python's code as they are read: code that uses the connection, and endless streams."""
 
 import threading
 

@@ -1,8 +1,8 @@
 """Random statements over the tables of `tables`: a source of chance in, statements as trees out.
 
 What a query returns never depends on the order of rows: a LIMIT stands behind an ORDER BY of all columns, windows are
-the same for equal rows, and nothing asks for the time. What chance gives is not shown. A part of the statements is small, so that each
-expression is seen by itself.
+the same for equal rows, and nothing asks for the time. What chance gives is not shown. A part of the
+statements is small, so that each expression is seen by itself.
 """
 
 from dataclasses import replace

@@ -286,7 +286,8 @@ class Shapes(Expressions):
         pieces = NUMBER_PIECES if is_number else TIME_PIECES
         text = "".join(self.one(pieces) for _ in range(self.chance.randint(1, 5))).replace("'", "''")
         value = self.one(["0", "1", "-1", "12", "100", "485", "12345", "0.5", "-0.1", "1.25", "-1234.567", "99.95",
-                          "1e10::float8", "0.001::float8", "-485::numeric", "123456789012"]) if is_number else self.one([
+                          "1e10::float8", "0.001::float8", "-485::numeric",
+                          "123456789012"]) if is_number else self.one([
                               "timestamp '2024-02-29 01:02:03.456789'", "timestamp '0044-03-15 13:00:00 BC'",
                               "date '1999-12-31'", "interval '1 year 2 mons 3 days 04:05:06.7'", "interval '-3 months'",
                               "timestamptz '2024-07-01 12:00+05:30'", "interval '-1 day -02:00'"])

@@ -8,9 +8,9 @@
 //! The first round trip declares the types that values have themselves, as `psycopg` does, and tells those of
 //! parameters and columns; values in binary are asked for where Arrow has the type. It declares them at once: within a
 //! transaction a second try, after a refusal, would find a transaction that has failed. Where a value has no type
-//! itself, as a text, the server may refuse to tell one: it is asked behind a savepoint then. Of a statement whose parameters
-//! name files it tells the parameters and refuses the columns: a second one (Bind, Describe, Sync) asks for them with
-//! the values. A COPY goes by the simple protocol ([`Client::copy_in`], [`Client::copy_out`]).
+//! itself, as a text, the server may refuse to tell one: it is asked behind a savepoint then. Of a statement whose
+//! parameters name files it tells the parameters and refuses the columns: a second one (Bind, Describe, Sync) asks
+//! for them with the values. A COPY goes by the simple protocol ([`Client::copy_in`], [`Client::copy_out`]).
 
 use std::collections::BTreeSet;
 use std::fmt;

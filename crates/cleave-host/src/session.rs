@@ -125,10 +125,10 @@ use futures::stream::BoxStream;
 
 use block::{Block, modes, own};
 pub use charge::{ScriptMemory, SentRows};
-pub(crate) use kept::KeptByAll;
-pub use cursors::BEGUN_QUERY_BYTES;
-pub use kept::{Kept, KeptMemory};
 pub use copy::{ClientStreams, CountedFile};
+pub use cursors::BEGUN_QUERY_BYTES;
+pub(crate) use kept::KeptByAll;
+pub use kept::{Kept, KeptMemory};
 pub use prepared::Described;
 pub use started::{ResultRows, Started};
 

@@ -9,8 +9,8 @@
 //!
 //! Columns are those of the table, in their order, so neither names nor types are written. *Nulls* is 0 where there are
 //! none, else 1 and a bit for each row, set where there is a value. Of values, those that are not NULL are written:
-//! whole numbers, dates, times and decimals of 128 bits as varints in zigzag, text and bytes with their length as a varint before,
-//! all else as it lies in memory, little-endian.
+//! whole numbers, dates, times and decimals of 128 bits as varints in zigzag, text and bytes with their length as a
+//! varint before, all else as it lies in memory, little-endian.
 //!
 //! An Arrow IPC message of one row takes some 500 bytes and 8 µs. Logs of earlier builds have these in the same place:
 //! such a message begins with 0xFF. Those builds refuse what begins with [`FORM`], since it is no message.

@@ -1,8 +1,8 @@
 //! `sum` with PostgreSQL's types: of integers a bigint; of bigints a `numeric(38)`, which holds any such sum; of
 //! numerics a numeric of 38 digits or an error.
 //!
-//! DataFusion's sums of bigints and of numerics wrap around. Here both are added in 128 bits, or in [256](wide). Sums of floats, intervals
-//! and DISTINCT numerics are DataFusion's own.
+//! DataFusion's sums of bigints and of numerics wrap around. Here both are added in 128 bits, or in [256](wide). Sums
+//! of floats, intervals and DISTINCT numerics are DataFusion's own.
 
 mod wide;
 

@@ -214,8 +214,9 @@ pub(super) fn numerics_of(floats: &ArrayRef, beyond: Beyond) -> Result<ArrayRef>
 /// The number that `digits` writes as `-1.25e3`, times 10^[`SCALE`], rounded half away from zero.
 fn unscaled(digits: &str, beyond: Beyond) -> Result<i256, ArrowError> {
     let too_large = || {
-        let reason =
-            "value overflows numeric format, which holds finite numbers below 10^38 with 38 digits behind the point".to_owned();
+        let reason = "value overflows numeric format, which holds finite numbers below 10^38 with \
+                      38 digits behind the point"
+            .to_owned();
         ArrowError::ExternalError(Box::new(ArgumentFault::OutOfRange { reason }))
     };
     let (mantissa, exponent) = digits.split_once('e').ok_or_else(too_large)?;

@@ -7,8 +7,8 @@
 //! says so. A value that does not fit is an error, never a NULL.
 //!
 //! Parquet has no interval of months, days and nanoseconds: it is written as text, and read back from text. Numerics of
-//! 256 bits are written as `numeric(38, 20)`. Text is cut to `character(n)` and checked against `character varying(n)` as
-//! COPY from CSV does.
+//! 256 bits are written as `numeric(38, 20)`. Text is cut to `character(n)` and checked against `character
+//! varying(n)` as COPY from CSV does.
 //!
 //! [`mod@file`] opens files and reads their columns; this module casts them.
 //!

@@ -10,8 +10,9 @@
 //! the order of nested ones that a sort below the window has: it refuses its own plan. It also evaluates keys and
 //! arguments as often as it needs them, so that `sum(nextval('s')) OVER ()` takes two numbers a row.
 //!
-//! The same is done of volatile keys and arguments of aggregates. A condition on a group's key moves below the aggregate
-//! as one on the expression of that key, where `nextval('s') > 8` would be about other numbers than those of the groups.
+//! The same is done of volatile keys and arguments of aggregates. A condition on a group's key moves below the
+//! aggregate as one on the expression of that key, where `nextval('s') > 8` would be about other numbers than those
+//! of the groups.
 
 use cleave_fragment::walk::{Walk, WalkPlan};
 use datafusion::common::config::ConfigOptions;

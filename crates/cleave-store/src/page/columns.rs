@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Invariant: a tag is never given to another type. Times are in microseconds, decimals and intervals take 16
-//! bytes, numerics without a precision 32, all values are in Arrow's own little-endian layout. UInt64 is of version columns only.
+//! bytes, numerics without a precision 32, all values are in Arrow's own little-endian layout. UInt64 is of version
+//! columns only.
 
 use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 

@@ -239,7 +239,8 @@ impl Target {
             let before = database.changes();
             return Ok((Self { database, before, scratch: None }, session));
         }
-        let folder = if has_room_in_memory(bytes) { PathBuf::from(MEMORY) } else { env::temp_dir() };
+        let folder =
+            if has_room_in_memory(bytes) { PathBuf::from(MEMORY) } else { env::temp_dir() };
         let mut scratch = tempfile::tempdir_in(&folder).map_err(Failure::file(&folder))?;
         let opened = scratch_database(&scratch, place).await;
         let database = match opened {

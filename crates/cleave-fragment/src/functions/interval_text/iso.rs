@@ -36,7 +36,8 @@ impl Sum {
         Ok(sum)
     }
 
-    /// A date or a time: numbers with `designators` behind them, or with a mark between them, or digits of fixed places.
+    /// A date or a time: numbers with `designators` behind them, or with a mark between them, or digits of fixed
+    /// places.
     fn add_part(
         &mut self,
         text: &str,

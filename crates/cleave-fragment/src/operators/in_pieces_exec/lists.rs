@@ -7,7 +7,8 @@
 //!  [1, 2, 3, 4, 5] | [6] | x   ─▶   [1, 2] | [6] | x      [3, 4] | [] | x      [5] | [] | x
 //! ```
 //!
-//! Lists of one row become rows side by side, and NULLs stand for what a shorter one lacks, as an empty part of it does.
+//! Lists of one row become rows side by side, and NULLs stand for what a shorter one lacks, as an empty part of it
+//! does.
 //!
 //! Invariant: an empty list and NULL stay as they are. Lists in lists that become rows too are not cut.
 

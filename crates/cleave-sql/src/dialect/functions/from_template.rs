@@ -1,7 +1,7 @@
 //! `to_date` and `to_timestamp`: read times by a template.
 //!
-//! 1. [`Read`] takes the fields of a text from left to right. A field that is zero counts as not given, as in PostgreSQL.
-//! 2. [`moment`](Read::moment) makes a day and a time of them: what is not given is the first.
+//! 1. [`Read`] takes the fields of a text from left to right. A field that is zero counts as not given, as in
+//! PostgreSQL. 2. [`moment`](Read::moment) makes a day and a time of them: what is not given is the first.
 //!
 //! Source: PostgreSQL's documentation, "Data Type Formatting Functions", and its `DCH_from_char` and `do_to_timestamp`.
 

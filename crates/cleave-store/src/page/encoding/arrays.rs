@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use arrow::array::types::{
     ArrowPrimitiveType, BinaryType, ByteArrayType, Date32Type, Decimal128Type, Decimal256Type,
-    Float64Type, Int16Type, Int32Type, Int64Type, Time64MicrosecondType, TimestampMicrosecondType, Utf8Type,
+    Float64Type, Int16Type, Int32Type, Int64Type, Time64MicrosecondType, TimestampMicrosecondType,
+    Utf8Type,
 };
 use arrow::array::{Array, ArrayRef, AsArray, GenericByteArray, PrimitiveArray, new_null_array};
 use arrow::buffer::{BooleanBuffer, Buffer, OffsetBuffer};

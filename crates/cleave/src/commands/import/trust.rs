@@ -1,7 +1,7 @@
 //! Which statements of a stranger an import runs: the text of a statement and what it has to be in, a refusal out.
 //!
-//! A dump, and the definitions of a server, are what somebody else wrote. So a text must be one statement, and of a kind
-//! that defines objects of a database or gives them rows; nothing that reads or writes files, or that changes the
+//! A dump, and the definitions of a server, are what somebody else wrote. So a text must be one statement, and of a
+//! kind that defines objects of a database or gives them rows; nothing that reads or writes files, or that changes the
 //! database around them or what was there before.
 
 use cleave_host::error::{Fault, RoleFault};
