@@ -74,7 +74,8 @@ mod tests {
         }
         let file = ReplacedFile::create(&outside.join("rows.csv"), 0o600).unwrap();
         let part = file.part().unwrap().to_owned();
-        drop(std::mem::ManuallyDrop::new(file));
+        // As a kill leaves it.
+        let _left = std::mem::ManuallyDrop::new(file);
         let others = [outside.join("mine"), outside.join(".cleave-1-x.part")];
         for other in &others {
             fs::write(other, b"").unwrap();

@@ -12,12 +12,11 @@
 //!    types that PostgreSQL refuses. [`window_exclusion`]: window frames with EXCLUDE.
 //! 4. [`BalancedChains`]: long conditions are trees that are not deep. [`OuterAggregates`]: aggregates of an outer
 //!    query in subqueries are computed there. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count
-//! rows with ALL. 5. [`TypedLiterals`]: literals in quotes beside numbers and times, and in `IN`, `BETWEEN`, `CASE`
-//! and casts.
+//!    rows with ALL.
+//! 5. [`TypedLiterals`]: literals in quotes beside numbers and times, and in `IN`, `BETWEEN`, `CASE` and casts.
 //!    [`VolatileOperands`]: `random()` is one value for both bounds of BETWEEN. [`CopiedArguments`]: nested `coalesce`
 //!    does not grow without limit. [`WindowFrames`]: window frames over every type that sorts. [`kept_order`]: the
-//! order
-//!    of a subquery for what depends on it.
+//!    order of a subquery for what depends on it.
 //! 6. [`CheckedArithmetic`]: integers fail on overflow, numerics are computed in 64 bits where they fit, doubles are
 //!    not divided by zero, times may be [infinite](infinite_times), intervals compare by their length, and casts to
 //!    text write values as PostgreSQL does.

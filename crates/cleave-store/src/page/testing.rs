@@ -144,7 +144,7 @@ pub(crate) fn array(
         ColumnType::Double => {
             Arc::new(Float64Array::from_iter(each().map(|bits| bits.map(f64::from_bits))))
         }
-        ColumnType::NUMERIC => Arc::new(
+        numeric if *numeric == ColumnType::NUMERIC => Arc::new(
             Decimal256Array::from_iter(each().map(|bits| {
                 bits.map(|bits| i256::from_parts(u128::from(bits), i128::from(low32(bits))))
             }))

@@ -331,7 +331,7 @@ async fn a_copy_that_becomes_current_meanwhile_is_asked() {
 /// long ago, has come back, and is lost again for a moment when the reader finds the first one gone.
 #[tokio::test]
 async fn a_copy_that_has_come_back_is_waited_for_when_it_is_lost_again() {
-    let (device, [a, b]) = mirror_of_two(7);
+    let (device, [a, _b]) = mirror_of_two(7);
     let lost_long_ago = || {
         let since = SystemClock.now().saturating_sub(LOST_WAIT);
         copies_of(&device).state().lost_since.insert(a.id(), since);

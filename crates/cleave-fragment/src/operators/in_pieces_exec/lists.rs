@@ -26,9 +26,9 @@ const ROW_BYTES: u64 = 1 << 10;
 /// The columns of an [`UnnestExec`] whose lists become rows.
 #[derive(Debug, Clone)]
 pub(super) struct Lists {
-    columns: Vec<usize>,
+    pub(super) columns: Vec<usize>,
     /// No list in a list becomes rows.
-    is_flat: bool,
+    pub(super) is_flat: bool,
 }
 
 impl Lists {

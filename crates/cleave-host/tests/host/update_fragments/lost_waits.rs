@@ -70,17 +70,17 @@ async fn every_end_of_a_wait(mode: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_for_a_row_ends_on_the_embedded_device() {
-    every_end_of_a_wait("embedded").await;
+    Box::pin(every_end_of_a_wait("embedded")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_for_a_row_ends_on_a_local_device() {
-    every_end_of_a_wait("local").await;
+    Box::pin(every_end_of_a_wait("local")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_for_a_row_ends_on_a_remote_device() {
-    every_end_of_a_wait("remote").await;
+    Box::pin(every_end_of_a_wait("remote")).await;
 }
 
 /// A transaction that keeps its snapshot does not wait for a row that others have changed since, whoever has it now.

@@ -379,6 +379,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Context, Poll, Waker};
 
+    use datafusion::arrow::datatypes::Int32Type;
     use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 
     use super::*;
@@ -387,10 +388,7 @@ mod tests {
     fn looks(function: Arc<ScalarUDF>, count: i32) -> bool {
         let list = |numbers: std::ops::Range<i32>| {
             let rows = [Some(numbers.map(Some))];
-            let list: ListArray =
-                ListArray::from_iter_primitive::<datafusion::arrow::datatypes::Int32Type, _, _>(
-                    rows,
-                );
+            let list: ListArray = ListArray::from_iter_primitive::<Int32Type, _, _>(rows);
             ColumnarValue::Array(Arc::new(list))
         };
         let args = vec![list(0..count), list(count..2 * count)];

@@ -1,7 +1,8 @@
 //! `to_date` and `to_timestamp`: read times by a template.
 //!
 //! 1. [`Read`] takes the fields of a text from left to right. A field that is zero counts as not given, as in
-//! PostgreSQL. 2. [`moment`](Read::moment) makes a day and a time of them: what is not given is the first.
+//!    PostgreSQL.
+//! 2. [`moment`](Read::moment) makes a day and a time of them: what is not given is the first.
 //!
 //! Source: PostgreSQL's documentation, "Data Type Formatting Functions", and its `DCH_from_char` and `do_to_timestamp`.
 
@@ -179,9 +180,10 @@ impl<'a> Read<'a> {
         // Blanks that were passed beyond those of the template.
         let mut skipped: i64 = 0;
         let is_blank_at = |text: &str| text.chars().next().is_some_and(is_blank);
-        let pass = |text: &mut &'a str| match text.chars().next() {
-            Some(first) => *text = text.get(first.len_utf8()..).unwrap_or_default(),
-            None => {}
+        let pass = |text: &mut &'a str| {
+            if let Some(first) = text.chars().next() {
+                *text = text.get(first.len_utf8()..).unwrap_or_default();
+            }
         };
         for (at, part) in parts.iter().enumerate() {
             if rest.is_empty() {

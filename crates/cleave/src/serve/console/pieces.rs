@@ -180,8 +180,8 @@ mod tests {
     async fn an_answer_is_charged_until_it_is_sent() {
         let directory = tempfile::tempdir().unwrap();
         let options = OpenOptions::new(embedded_device()).create(true).query_memory_bytes(8 << 20);
-        let opened = Database::open(&directory.path().join("db"), options);
-        let session = opened.await.unwrap().session();
+        let folder = directory.path().join("db");
+        let session = Database::open(&folder, options).await.unwrap().session();
         let long = "\"x".repeat(300_000);
         let made = || {
             let mut text = Text::new(session.kept())?;

@@ -211,8 +211,8 @@ mod tests {
     async fn rows_are_texts_and_stop_at_their_limits() {
         let directory = tempfile::tempdir().unwrap();
         let options = OpenOptions::new(embedded_device()).create(true);
-        let opened = Database::open(&directory.path().join("db"), options);
-        let session = opened.await.unwrap().session();
+        let folder = directory.path().join("db");
+        let session = Database::open(&folder, options).await.unwrap().session();
         let none = |limits| Rows::new(&schema(), limits, session.kept()).unwrap();
         let (numbers, texts) =
             (vec![Some(i64::MAX), None, Some(1)], vec![Some("a"), None, Some("b")]);

@@ -313,8 +313,8 @@ mod tests {
     async fn a_message_that_finds_no_memory_is_passed_over() {
         let directory = tempfile::tempdir().unwrap();
         let options = OpenOptions::new(embedded_device()).create(true).query_memory_bytes(4 << 20);
-        let opened = Database::open(&directory.path().join("db"), options);
-        let session = opened.await.unwrap().session();
+        let folder = directory.path().join("db");
+        let session = Database::open(&folder, options).await.unwrap().session();
         let (ours, mut client) = tokio::io::duplex(1 << 16);
         let mut wire = Wire::new(Box::new(ours));
         wire.trust(1 << 30);

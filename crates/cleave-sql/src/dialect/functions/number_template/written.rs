@@ -209,7 +209,7 @@ impl<'a> Written<'a> {
 fn last_shown(picture: &Picture, zero_end: usize) -> Option<usize> {
     let point = picture.digits.find('.')?;
     let others = picture.digits.as_bytes().iter().enumerate().skip(point + 1);
-    let last = others.filter(|(_, digit)| **digit != b'0').map(|(place, _)| place).last();
+    let last = others.filter(|(_, digit)| **digit != b'0').map(|(place, _)| place).next_back();
     let last = last.unwrap_or(point);
     match zero_end > picture.blanks {
         true => Some(last.max((picture.digits.len() - 1).min(zero_end - picture.blanks))),
