@@ -8,7 +8,7 @@
 //!  filter, list      ─▶ the same, and the columns of the domain
 //!  aggregate, window ─▶ GROUP BY, PARTITION BY these columns too; an aggregate without GROUP BY has a row for
 //!                       each value of the domain, whether it has rows or not
-//!  LIMIT             ─▶ the first rows of each value, numbered by row_number()
+//!  LIMIT             ─▶ the first rows of each value, numbered by row_number(); so too DISTINCT ON
 //!  join              ─▶ on these columns too, if both sides are correlated
 //!  unnest            ─▶ the same, and the columns of the domain
 //! ```
@@ -82,7 +82,9 @@ pub(super) fn join(domain: &Domain<'_>, plan: &LogicalPlan) -> Result<Joined> {
             let plan = LogicalPlan::Distinct(Distinct::All(Arc::new(plan)));
             Ok(Joined { plan, outer })
         }
-        LogicalPlan::Distinct(Distinct::On(distinct)) => first_of_each(domain, distinct),
+        LogicalPlan::Distinct(Distinct::On(distinct)) => {
+            join(domain, &numbered_firsts(domain, distinct)?)
+        }
         LogicalPlan::Union(union) => {
             let inputs = union.inputs.iter().map(|input| {
                 let joined = join(domain, input)?;
@@ -328,7 +330,18 @@ fn limited(domain: &Domain<'_>, limit: &Limit) -> Result<Joined> {
     else {
         return not_impl_err!("LIMIT in a subquery that names a column of the query around it");
     };
-    // A projection above the sort: it has as many rows.
+    if let LogicalPlan::Distinct(Distinct::On(distinct)) = limit.input.as_ref() {
+        let firsts = Arc::new(numbered_firsts(domain, distinct)?);
+        return limited(domain, &Limit { input: firsts, ..limit.clone() });
+    }
+    // A projection or a name above the sort: it has as many rows.
+    if let LogicalPlan::SubqueryAlias(named) = limit.input.as_ref()
+        && is_ordered(&named.input)
+    {
+        let below = LogicalPlan::Limit(Limit { input: Arc::clone(&named.input), ..limit.clone() });
+        let named = SubqueryAlias::try_new(Arc::new(below), named.alias.clone())?;
+        return join(domain, &LogicalPlan::SubqueryAlias(named));
+    }
     if let LogicalPlan::Projection(list) = limit.input.as_ref()
         && is_ordered(&list.input)
     {
@@ -368,31 +381,35 @@ fn limited(domain: &Domain<'_>, limit: &Limit) -> Result<Joined> {
 fn is_ordered(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Sort(_) => true,
+        LogicalPlan::Distinct(Distinct::On(distinct)) => distinct.sort_expr.is_some(),
         LogicalPlan::Projection(list) => is_ordered(&list.input),
+        LogicalPlan::SubqueryAlias(named) => is_ordered(&named.input),
         _ => false,
     }
 }
 
-fn first_of_each(domain: &Domain<'_>, distinct: &DistinctOn) -> Result<Joined> {
-    let input = join(domain, &distinct.input)?;
-    let on = replaced(domain, &distinct.on_expr, &input, &distinct.input)?;
-    let select = replaced(domain, &distinct.select_expr, &input, &distinct.input)?;
-    let order = match &distinct.sort_expr {
-        Some(order) => {
-            let order = sorted(domain, order, &input, &distinct.input)?;
-            let first = columns(&input.outer).map(|column| column.sort(true, false));
-            Some(first.chain(order).collect())
-        }
-        None => None,
-    };
-    let count = select.len();
-    let on = columns(&input.outer).chain(on).collect();
-    let select = select.into_iter().chain(columns(&input.outer)).collect();
-    let made = DistinctOn::try_new(on, select, order, Arc::new(input.plan))?;
-    let made = LogicalPlan::Distinct(Distinct::On(made));
-    let outer = made.schema().columns().split_off(count);
-    let list = made.schema().columns().into_iter().take(count).map(Expr::Column).collect();
-    listed(made, list, &distinct.schema, &outer)
+/// `distinct` as the first rows of their kinds, numbered by row_number(), in their order.
+fn numbered_firsts(domain: &Domain<'_>, distinct: &DistinctOn) -> Result<LogicalPlan> {
+    let order = distinct.sort_expr.clone().unwrap_or_default();
+    let number = Expr::from(WindowFunction::new(
+        WindowFunctionDefinition::WindowUDF(row_number_udwf()),
+        Vec::new(),
+    ));
+    let number = number.partition_by(distinct.on_expr.clone()).order_by(order.clone()).build()?;
+    let name = domain.name("__first");
+    let input = Arc::clone(&distinct.input);
+    let window = Window::try_new(vec![number.alias(name.as_str())], input)?;
+    let is_first = Expr::Column(Column::new_unqualified(name)).eq(lit(1_u64));
+    let mut plan = LogicalPlanBuilder::from(LogicalPlan::Window(window)).filter(is_first)?;
+    if !order.is_empty() {
+        plan = plan.sort(order)?;
+    }
+    let select = Projection::try_new_with_schema(
+        distinct.select_expr.clone(),
+        Arc::new(plan.build()?),
+        Arc::clone(&distinct.schema),
+    )?;
+    Ok(LogicalPlan::Projection(select))
 }
 
 /// A join with a correlated side or condition.
