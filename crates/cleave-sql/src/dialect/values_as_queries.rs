@@ -80,7 +80,8 @@ fn type_literals(values: &mut ast::Values) {
         // A number with a point makes the column numeric, whatever whole numbers there are.
         let number =
             cells().any(is_fraction).then_some(DataType::Numeric(ast::ExactNumberInfo::None));
-        let Some(own) = number.or_else(|| cells().find_map(written_type)) else { continue };
+        let written = || cells().find_map(written_type).map(without_modifier);
+        let Some(own) = number.or_else(written) else { continue };
         for row in &mut values.rows {
             if let Some(cell) = row.get_mut(column).filter(|cell| is_literal(cell)) {
                 let literal = std::mem::replace(cell, Expr::value(ast::Value::Null));
@@ -191,6 +192,23 @@ fn written_type(cell: &Expr) -> Option<DataType> {
         },
         Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => written_type(inner),
         other => type_of(other),
+    }
+}
+
+/// A type without its length or precision: that of one cell is none of the others.
+fn without_modifier(own: DataType) -> DataType {
+    match own {
+        DataType::Varchar(_) | DataType::CharacterVarying(_) | DataType::CharVarying(_) => {
+            DataType::Varchar(None)
+        }
+        DataType::Char(_) | DataType::Character(_) => DataType::Text,
+        DataType::Numeric(_) | DataType::Decimal(_) | DataType::Dec(_) => {
+            DataType::Numeric(ast::ExactNumberInfo::None)
+        }
+        DataType::Time(_, zone) => DataType::Time(None, zone),
+        DataType::Timestamp(_, zone) => DataType::Timestamp(None, zone),
+        DataType::Interval { .. } => DataType::Interval { fields: None, precision: None },
+        own => own,
     }
 }
 
