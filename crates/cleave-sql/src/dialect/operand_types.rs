@@ -18,7 +18,8 @@ use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::type_coercion::binary::type_union_coercion;
 use datafusion::logical_expr::{
-    Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Projection, SubqueryAlias, Union, cast,
+    Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Projection, SubqueryAlias, Union, Values,
+    cast,
 };
 
 use super::functions::type_name;
@@ -300,6 +301,10 @@ pub(super) fn common(
                     | (DataType::Timestamp(_, zone), DataType::Date32) => {
                         DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
                     }
+                    (DataType::Timestamp(_, one), DataType::Timestamp(_, other)) => {
+                        let zone = one.as_ref().or(other.as_ref());
+                        DataType::Timestamp(TimeUnit::Microsecond, zone.cloned())
+                    }
                     // DataFusion would make decimals of floats beside decimals.
                     (one, other) if one.is_numeric() && other.is_numeric() => {
                         let floats = [DataType::Float64, DataType::Float32];
@@ -346,7 +351,9 @@ pub(super) fn signed(own: DataType) -> DataType {
 fn is_converted(own: &DataType, common: &DataType) -> bool {
     match common {
         DataType::Int64 => *own == DataType::UInt64,
-        DataType::Timestamp(..) => *own == DataType::Date32,
+        DataType::Timestamp(..) => {
+            matches!(own, DataType::Date32 | DataType::Timestamp(..)) && own != common
+        }
         DataType::Float32 | DataType::Float64 => own.is_numeric() && own != common,
         _ => false,
     }
@@ -369,6 +376,42 @@ pub(super) fn nullif_type(one: &DataType, other: &DataType) -> Option<DataType> 
         });
     }
     ((one.is_integer() || is_exact(one)) && is_float(other)).then_some(DataType::Float64)
+}
+
+/// `values` whose columns of dates and timestamps have the common type of PostgreSQL: DataFusion has cast them to
+/// nanoseconds without a zone.
+///
+/// # Errors
+/// As [`matched`].
+pub(super) fn matched_values(mut values: Values) -> Result<Values> {
+    let is_nanosecond =
+        |own: &DataType| matches!(own, DataType::Timestamp(TimeUnit::Nanosecond, _));
+    if !values.schema.fields().iter().any(|field| is_nanosecond(field.data_type())) {
+        return Ok(values);
+    }
+    let none = DFSchema::empty();
+    let mut fields = Vec::with_capacity(values.schema.fields().len());
+    for (place, (qualifier, field)) in values.schema.iter().enumerate() {
+        let mut own = field.data_type().clone();
+        if is_nanosecond(&own) {
+            let cells = values.values.iter_mut().filter_map(|row| row.get_mut(place));
+            let mut cells: Vec<&mut Expr> = cells.collect();
+            for cell in &mut cells {
+                while let Expr::Cast(cast) = &mut **cell
+                    && is_nanosecond(cast.field.data_type())
+                {
+                    **cell = std::mem::take(cast.expr.as_mut());
+                }
+            }
+            matched("VALUES", cells, &none)?;
+            let first = values.values.first().and_then(|row| row.get(place));
+            own = first.map_or(Ok(own), |cell| cell.get_type(&none))?;
+        }
+        fields.push((qualifier.cloned(), Arc::new(field.as_ref().clone().with_data_type(own))));
+    }
+    let metadata = values.schema.metadata().clone();
+    values.schema = Arc::new(DFSchema::new_with_metadata(fields, metadata)?);
+    Ok(values)
 }
 
 /// `union` with its columns of literals in quotes given the types of the others.
