@@ -48,10 +48,8 @@ use left_to_engine::{
 };
 use marked::{as_condition, contained};
 use one_row::one_row;
-use outer_references::{
-    has_any_subquery, has_subquery, is_correlated, is_lateral, outer_columns, over, subquery_of,
-    with_subquery,
-};
+use outer_references::{has_any_subquery, has_subquery, is_correlated, is_lateral, outer_columns};
+pub(crate) use outer_references::{over, subquery_of, with_subquery};
 use peeled::Peeled;
 
 /// Unnests subqueries.

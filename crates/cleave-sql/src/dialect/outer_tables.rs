@@ -56,7 +56,7 @@ impl VisitorMut for Scopes {
 }
 
 /// The table names in `body`, except those with a schema.
-fn note_tables(body: &SetExpr, tables: &mut BTreeSet<String>) {
+pub(super) fn note_tables(body: &SetExpr, tables: &mut BTreeSet<String>) {
     match body {
         SetExpr::Select(select) => {
             for from in &select.from {

@@ -48,7 +48,7 @@ pub(super) fn has_subquery(expression: &Expr) -> bool {
 }
 
 /// The subquery that `expression` itself contains directly.
-pub(super) fn subquery_of(expression: &Expr) -> Option<&Subquery> {
+pub(crate) fn subquery_of(expression: &Expr) -> Option<&Subquery> {
     match expression {
         Expr::ScalarSubquery(subquery)
         | Expr::Exists(Exists { subquery, .. })
@@ -71,7 +71,7 @@ pub(super) fn has_any_subquery(plan: &LogicalPlan) -> Result<bool> {
 }
 
 /// `subquery` over another plan.
-pub(super) fn over(subquery: &Subquery, plan: LogicalPlan) -> Subquery {
+pub(crate) fn over(subquery: &Subquery, plan: LogicalPlan) -> Subquery {
     let outer_ref_columns = plan.all_out_ref_exprs();
     Subquery { subquery: plan.into(), outer_ref_columns, spans: subquery.spans.clone() }
 }
@@ -141,7 +141,7 @@ fn replace_in_expression(
 }
 
 /// `expression` over another subquery.
-pub(super) fn with_subquery(expression: Expr, subquery: Subquery) -> Expr {
+pub(crate) fn with_subquery(expression: Expr, subquery: Subquery) -> Expr {
     match expression {
         Expr::ScalarSubquery(_) => Expr::ScalarSubquery(subquery),
         Expr::Exists(exists) => Expr::Exists(Exists { subquery, ..exists }),

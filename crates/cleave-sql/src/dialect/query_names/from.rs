@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::ast::{
     self, Expr, Ident, SelectItem, SetExpr, TableAlias, TableFactor,
 };
 
-use super::{Column, Role, Walk};
+use super::{Column, Role, Walk, merged};
 use crate::statement::names::fold;
 use crate::statement::parse::parse_query;
 
@@ -31,6 +31,8 @@ pub(super) struct Leaf {
     pub(super) offered: Option<Vec<Offered>>,
     /// The columns of its primary key, if it is a table that has one.
     pub(super) key: Vec<String>,
+    /// Whether an outer join may have no row of it.
+    pub(super) may_miss: bool,
 }
 
 /// A table of FROM, or several that are joined.
@@ -86,7 +88,8 @@ impl Walk<'_> {
     fn joined(&mut self, joined: &mut ast::TableWithJoins) -> Result<FromItem> {
         let mut left = self.factor(&mut joined.relation)?;
         for join in &mut joined.joins {
-            let right = self.factor(&mut join.relation)?;
+            let mut right = self.factor(&mut join.relation)?;
+            merged::note_missing(&mut left, &join.join_operator, &mut right);
             left = self.join(left, &mut join.join_operator, right)?;
         }
         Ok(left)
@@ -211,7 +214,7 @@ fn leaf(table: &str, columns: Option<Vec<Column>>) -> FromItem {
         offered.collect::<Vec<_>>()
     });
     let (called, key) = (table.to_owned(), Vec::new());
-    let leaves = vec![Leaf { called, offered: offered.clone(), key }];
+    let leaves = vec![Leaf { called, offered: offered.clone(), key, may_miss: false }];
     FromItem { offered, leaves, ..FromItem::default() }
 }
 

@@ -107,6 +107,19 @@ impl Walk<'_> {
     }
 }
 
+/// Notes which tables may have no row for one of the other side's.
+pub(super) fn note_missing(left: &mut FromItem, operator: &JoinOperator, right: &mut FromItem) {
+    let (of_left, of_right) = match operator {
+        JoinOperator::Left(_) | JoinOperator::LeftOuter(_) => (false, true),
+        JoinOperator::Right(_) | JoinOperator::RightOuter(_) => (true, false),
+        JoinOperator::FullOuter(_) => (true, true),
+        _ => (false, false),
+    };
+    for (may_miss, side) in [(of_left, left), (of_right, right)] {
+        side.leaves.iter_mut().for_each(|leaf| leaf.may_miss |= may_miss);
+    }
+}
+
 /// The columns of both, concatenated.
 fn beside(left: FromItem, right: FromItem) -> FromItem {
     let offered = left.offered.zip(right.offered);

@@ -17,7 +17,9 @@
 //! 1. [`figured`] gives PostgreSQL's name for an expression;
 //! 2. [`from`] gives the columns that FROM offers, and rewrites USING and NATURAL ([`merged`]);
 //! 3. this file names the select lists;
-//! 4. [`grouped`] adds to GROUP BY the columns that depend on it.
+//! 4. [`grouped`] adds to GROUP BY the columns that depend on it;
+//! 5. [`outer_calls`] puts aggregates into the query that they belong to;
+//! 6. [`whole_rows`] writes out the name of a table as a value.
 //!
 //! Columns of tables come from the statement's catalog ([`KnownTables`]). If they are unknown, as for most functions in
 //! FROM, a query stays as it is.
@@ -35,10 +37,13 @@ mod figured;
 mod from;
 mod grouped;
 mod merged;
+mod outer_calls;
+mod whole_rows;
 
 use crate::visiting::{Visited, visit_expressions, visit_mut};
 pub use figured::{UNNAMED, column_parts, expression_name, item_name};
 use from::{FromItem, Offered};
+use outer_calls::{OuterCall, Scope};
 
 /// The known columns of tables that a query may name.
 pub trait KnownTables {
@@ -77,7 +82,16 @@ pub fn name_columns(
     query: &mut ast::Query,
     tables: &dyn KnownTables,
 ) -> Result<Option<Vec<Column>>> {
-    Walk { tables, ctes: Vec::new(), merged: Vec::new(), renamed: 0 }.query(query, Role::Result)
+    let mut walk = Walk {
+        tables,
+        ctes: Vec::new(),
+        merged: Vec::new(),
+        scopes: Vec::new(),
+        outer_calls: Vec::new(),
+        marked: Vec::new(),
+        renamed: 0,
+    };
+    walk.query(query, Role::Result)
 }
 
 /// The use of a query's columns.
@@ -105,7 +119,13 @@ struct Walk<'a> {
     ctes: Vec<Cte>,
     /// Columns that joins of the outer queries merge.
     merged: Vec<Vec<Offered>>,
-    /// Number of renamed queries of WITH.
+    /// What names mean, of the outermost query first.
+    scopes: Vec<Scope>,
+    /// Aggregates that belong to outer queries.
+    outer_calls: Vec<OuterCall>,
+    /// Tables whose rows need a column that tells whether they are there, with the levels of their queries.
+    marked: Vec<(usize, String)>,
+    /// Number of renamed queries of WITH, and of aggregates of outer queries.
     renamed: usize,
 }
 
@@ -174,7 +194,9 @@ impl Walk<'_> {
             }
             SetExpr::Values(values) => {
                 let count = values.rows.iter().map(|row| row.len()).max().unwrap_or_default();
+                self.scopes.push(Scope::Tables(Vec::new()));
                 self.in_expressions(values, &[])?;
+                self.scopes.pop();
                 let names = (1..=count).map(|number| format!("column{number}"));
                 Ok(Some(names.map(Column::plain).collect()))
             }
@@ -187,15 +209,26 @@ impl Walk<'_> {
         select: &mut ast::Select,
         Around { order_by, role, in_set }: Around<'_>,
     ) -> Result<Option<Vec<Column>>> {
-        let from = self.from(&mut select.from)?;
+        self.scopes.push(Scope::From);
+        let mut from = self.from(&mut select.from)?;
+        if let Some(scope) = self.scopes.last_mut() {
+            let leaves = from.iter().flat_map(|item| item.leaves.iter().cloned());
+            *scope = Scope::Tables(leaves.collect());
+        }
         let merged = self.merged_here(&from);
         for item in &mut select.projection {
             match item {
                 SelectItem::UnnamedExpr(expr) => {
                     let name = expression_name(expr);
+                    // What only names a column stays as it is.
+                    let is_name = matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+                    if is_name && merged.is_empty() {
+                        continue;
+                    }
                     let before = expr.clone();
                     self.in_expressions(expr, &merged)?;
-                    if !merged.is_empty() && *expr != before {
+                    let is_other = !merged.is_empty() || expression_name(expr) != name;
+                    if is_other && *expr != before {
                         let (expr, alias) = (expr.clone(), Ident::with_quote('"', name));
                         *item = SelectItem::ExprWithAlias { expr, alias };
                     }
@@ -213,6 +246,8 @@ impl Walk<'_> {
         let not_shown = merged.iter().filter(|column| !aliases.contains(&column.name));
         let not_shown: Vec<Offered> = not_shown.cloned().collect();
         self.in_expressions(order_by, &not_shown)?;
+        self.mark_rows(select, &mut from);
+        self.scopes.pop();
         grouped::group_by_dependent(select, order_by.as_ref(), &from);
         Ok(name_list(select, &from, order_by.as_ref(), (role, in_set)))
     }
@@ -282,14 +317,27 @@ impl VisitorMut for InExpressions<'_, '_> {
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Box<Error>> {
-        if self.depth == 0
-            && !self.merged.is_empty()
-            && let Expr::Identifier(name) = expression
-        {
-            let name = fold(name);
-            if let Some(column) = self.merged.iter().find(|column| column.name == name) {
-                *expression = column.expr.clone();
+        if self.depth > 0 {
+            return ControlFlow::Continue(());
+        }
+        match expression {
+            Expr::Identifier(name) if !self.merged.is_empty() => {
+                let name = fold(name);
+                if let Some(column) = self.merged.iter().find(|column| column.name == name) {
+                    *expression = column.expr.clone();
+                }
             }
+            Expr::Subquery(_)
+            | Expr::Exists { .. }
+            | Expr::InSubquery { .. }
+            | Expr::AnyOp { .. }
+            | Expr::AllOp { .. } => self.walk.take_outer(expression),
+            Expr::IsNull(_) | Expr::IsNotNull(_) => self.walk.of_whole_row(expression),
+            Expr::Function(_) => {
+                self.walk.of_whole_row(expression);
+                self.walk.leave_outer(expression);
+            }
+            _ => {}
         }
         ControlFlow::Continue(())
     }
