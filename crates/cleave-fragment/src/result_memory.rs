@@ -406,7 +406,7 @@ mod tests {
             let seen = Arc::clone(&pool);
             charged(call(0), move || {
                 made(bytes)?;
-                assert!(seen.reserved() >= 2 * bytes);
+                assert!(bytes < CHARGED_BYTES_MIN || seen.reserved() >= 2 * bytes);
                 Ok(ColumnarValue::Array(Arc::new(Int64Array::from_iter_values(0..20_000))))
             })
         };

@@ -172,7 +172,7 @@ async fn statements_that_make_too_much_of_little_end_alone() {
         (
             "SELECT count(x), sum(cardinality(x)) FROM generate_series(1, 4000) i LEFT JOIN \
              (SELECT array_agg(j) x FROM generate_series(1, 20000) j) y ON i % 4 > 0",
-            "3000 60000000",
+            "3000,60000000",
         ),
         (
             "SELECT sum(length(x)) FROM generate_series(1, 4000) i LEFT JOIN \
