@@ -44,12 +44,16 @@ impl AnalyzerRule for OuterAggregates {
         let put = |node| {
             rewrite_expressions(node, &|part, schema| {
                 let Some(values) = beside(&part) else { return Ok(Transformed::no(part)) };
-                let columns = values.into_iter().map(|(name, value)| match value {
-                    Expr::Column(column) => {
-                        let field = std::sync::Arc::clone(schema.field_from_column(&column)?);
-                        Ok((name, Expr::OuterReferenceColumn(field, column)))
-                    }
-                    value => Ok((name, value)),
+                let columns = values.into_iter().map(|(name, value)| {
+                    // Beside columns there are their names, and casts to PostgreSQL's types.
+                    let value = value.unalias_nested().data.transform_up(|part| match part {
+                        Expr::Column(column) => {
+                            let field = std::sync::Arc::clone(schema.field_from_column(&column)?);
+                            Ok(Transformed::yes(Expr::OuterReferenceColumn(field, column)))
+                        }
+                        part => Ok(Transformed::no(part)),
+                    })?;
+                    Ok((name, value.data))
                 });
                 let columns: Vec<(String, Expr)> = columns.collect::<Result<_>>()?;
                 let Expr::ScalarFunction(mut call) = part else { return Ok(Transformed::no(part)) };

@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::ast::{
     self, Distinct, Expr, GroupByExpr, OrderByKind, SelectItem, SetExpr, VisitorMut,
 };
 
+use super::grouping_sets::tell_keys_apart;
 use crate::statement::names::fold;
 use crate::visiting::visit_mut;
 
@@ -55,6 +56,7 @@ impl VisitorMut for Lower {
     }
 
     fn post_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<()> {
+        tell_keys_apart(select);
         if let GroupByExpr::Expressions(keys, _) = &mut select.group_by {
             for key in keys {
                 if let Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) = key {

@@ -122,6 +122,7 @@ pub fn text_functions() -> Vec<Arc<ScalarUDF>> {
         zones::moment_beside(),
         uuid_of::uuid_of(),
         first_of(),
+        cleave_fragment::functions::opaque(),
         first_of::number_beside(),
         moments::now(),
         type_of::pg_typeof(),

@@ -333,6 +333,10 @@ impl VisitorMut for InExpressions<'_, '_> {
             | Expr::AnyOp { .. }
             | Expr::AllOp { .. } => self.walk.take_outer(expression),
             Expr::IsNull(_) | Expr::IsNotNull(_) => self.walk.of_whole_row(expression),
+            // ARRAY (SELECT …)
+            Expr::Function(ast::Function { args: ast::FunctionArguments::Subquery(_), .. }) => {
+                self.walk.take_outer(expression);
+            }
             Expr::Function(_) => {
                 self.walk.of_whole_row(expression);
                 self.walk.leave_outer(expression);
