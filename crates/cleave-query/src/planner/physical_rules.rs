@@ -10,11 +10,13 @@ use cleave_fragment::hand_down::hand_down_filters;
 use cleave_fragment::walk::Walk;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::Result;
+use datafusion::common::tree_node::Transformed;
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::expressions::{BinaryExpr, CaseExpr};
 use datafusion::physical_plan::joins::NestedLoopJoinExec;
 use datafusion::physical_plan::projection::remove_unnecessary_projections;
@@ -45,6 +47,7 @@ impl PhysicalOptimizerRule for HandDownFilters {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = plan.transform_down(without_unordered_limit)?.data;
         hand_down_filters(RecursionExec::in_place_of_the_engines(plan)?, config)
     }
 
@@ -55,6 +58,22 @@ impl PhysicalOptimizerRule for HandDownFilters {
     fn schema_check(&self) -> bool {
         true
     }
+}
+
+/// A DISTINCT that stops after some groups, of rows that a later rule has ordered, as those of a window are: DataFusion
+/// would take it for one of the first groups in an order, which it has none of.
+fn without_unordered_limit(
+    node: Arc<dyn ExecutionPlan>,
+) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+    let is_it = |aggregate: &&AggregateExec| {
+        aggregate.limit_options().is_some_and(|limit| limit.descending().is_none())
+            && aggregate.aggr_expr().is_empty()
+            && !aggregate.is_unordered_unfiltered_group_by_distinct()
+    };
+    Ok(match node.downcast_ref::<AggregateExec>().filter(is_it) {
+        Some(aggregate) => Transformed::yes(Arc::new(aggregate.with_new_limit_options(None))),
+        None => Transformed::no(node),
+    })
 }
 
 /// DataFusion's push-down of projections, which also computes parts of a nested-loop join's condition below the join,

@@ -21,7 +21,7 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::functions::MATCHES;
+use super::functions::{FIRST_OF, MATCHES};
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
 use crate::visiting::{visit_expressions, visit_mut};
@@ -157,6 +157,7 @@ fn of_list(name: &str, alias: Option<&TableAlias>, args: &[FunctionArg]) -> Opti
         if args.iter().all(is_number) {
             return None;
         }
+        type_numbers(&mut args);
         type_times(&mut args);
     }
     let is_lateral = args.iter().any(names_columns);
@@ -189,7 +190,7 @@ fn is_number(expression: &Expr) -> bool {
 }
 
 /// Whether an expression names columns of preceding tables in FROM.
-fn names_columns(expression: &Expr) -> bool {
+pub(super) fn names_columns(expression: &Expr) -> bool {
     let flow = visit_expressions(expression, |part| match part {
         Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(true),
         // Its names are its own.
@@ -197,6 +198,36 @@ fn names_columns(expression: &Expr) -> bool {
         _ => ControlFlow::Continue(()),
     });
     matches!(flow, ControlFlow::Break(true))
+}
+
+/// Of a series of numbers: whole numbers in quotes are numbers, unless a time or interval is written beside them.
+fn type_numbers(args: &mut [Expr]) {
+    let quoted = |argument: &Expr| match argument {
+        Expr::Value(value) => match &value.value {
+            ast::Value::SingleQuotedString(text) => Some(text.trim().to_owned()),
+            _ => None,
+        },
+        _ => None,
+    };
+    let is_time = |argument: &Expr| match type_of(argument) {
+        Some(own) => {
+            use ast::DataType::{Date, Interval, Timestamp};
+            matches!(own, Date | Timestamp(..) | Interval { .. })
+        }
+        None => quoted(argument).is_some_and(|text| text.parse::<i64>().is_err()),
+    };
+    if args.iter().any(is_time) {
+        return;
+    }
+    for argument in args {
+        let Some(text) = quoted(argument) else { continue };
+        let number = text.trim_start_matches(['-', '+']).to_owned();
+        let number = Expr::value(ast::Value::Number(number, false));
+        *argument = match text.starts_with('-') {
+            true => Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr: Box::new(number) },
+            false => number,
+        };
+    }
 }
 
 /// Of a series of times: literals in quotes have the type of the first argument, and the step is an interval.
@@ -267,7 +298,8 @@ fn derived(
 }
 
 /// `unnest(list, list, …) AS alias (name, name, …)` by these names, of which those that are missing are the function's.
-/// DataFusion gives equal lists the same name, and so NULLs of any type.
+/// DataFusion makes one column of lists of one name, and names a cast, also of a NULL, as what is cast: each list but the
+/// first gets a name of its own, as in [`name_casts`](super::named_casts::name_casts).
 fn side_by_side(alias: Option<&TableAlias>, lists: &[Expr]) -> Option<TableFactor> {
     let mut alias = alias.cloned().unwrap_or_else(|| named(Ident::new("unnest")));
     let missing = lists.len().checked_sub(alias.columns.len())?;
@@ -281,9 +313,15 @@ fn side_by_side(alias: Option<&TableAlias>, lists: &[Expr]) -> Option<TableFacto
         alias.columns.push(ast::TableAliasColumnDef { name, data_type: None });
     }
     let lateral = lists.iter().any(names_columns);
-    let items = lists.iter().zip(&alias.columns).map(|(list, name)| SelectItem::ExprWithAlias {
-        expr: call("unnest", vec![list.clone()]),
-        alias: name.name.clone(),
+    let items = lists.iter().zip(&alias.columns).enumerate().map(|(place, (list, name))| {
+        let list = match place {
+            0 => list.clone(),
+            _ => {
+                let name = ast::Value::SingleQuotedString(place.to_string());
+                call(FIRST_OF, vec![list.clone(), Expr::value(name)])
+            }
+        };
+        SelectItem::ExprWithAlias { expr: call("unnest", vec![list]), alias: name.name.clone() }
     });
     let items = items.collect();
     selected(items, Some(alias), lateral)

@@ -8,6 +8,7 @@
 //!  ARRAY(SELECT x … ORDER BY y)           ─▶ list_or_empty((SELECT array_agg(v ORDER BY o)
 //!                                                           FROM (SELECT x AS v, y AS o …)))
 //!  array_agg(DISTINCT x)                  ─▶ sorted_list(array_agg(DISTINCT x), false, false)
+//!  string_agg(x, t.d)                     ─▶ substr(string_agg(coalesce(d, '') || x, ''), 1 + the first d's length)
 //!  string_agg(DISTINCT x, ',')            ─▶ joined_list(sorted_list(array_agg(DISTINCT x), false, false), ',')
 //!  x SIMILAR TO 'a%'                      ─▶ x ~ '(?s)^(?:a.*)$'
 //!  x AT TIME ZONE z                       ─▶ at_time_zone(x, z)
@@ -38,7 +39,7 @@ use super::functions::{
     AT_TIME_ZONE, DISCRETE_PERCENTILE, INTERVAL_WITHIN, JOINED_LIST, LAG_BY_ROW, LEAD_BY_ROW,
     LIST_ITEM, LIST_OR_EMPTY, LIST_SLICE, MOMENT_BESIDE, MOST_FREQUENT, SORTED_LIST, UUID_OF,
 };
-use super::functions_in_from::cast;
+use super::functions_in_from::{cast, names_columns};
 use super::overlaps::overlapping;
 use super::regular_expressions::literal_text;
 use super::row_comparison::{binary, nested};
@@ -469,6 +470,7 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
             let list = sorted_list(function)?;
             return Some(call(DISCRETE_PERCENTILE, vec![list, fraction]));
         }
+        "string_agg" if has_own_delimiters(function) => return with_own_delimiters(function),
         "array_agg" | "string_agg" if function.over.is_none() => return sort_distinct(function),
         "array" => {
             let FunctionArguments::Subquery(query) = &function.args else { return None };
@@ -604,6 +606,44 @@ fn sort_distinct(function: &mut ast::Function) -> Option<Expr> {
         Some(delimiter) => call(JOINED_LIST, vec![sorted, delimiter]),
         None => sorted,
     })
+}
+
+/// Whether `function`, a `string_agg`, has a delimiter of each row.
+fn has_own_delimiters(function: &ast::Function) -> bool {
+    matches!(given(function).as_deref(), Some([_, delimiter]) if names_columns(delimiter))
+        && matches!(&function.args, FunctionArguments::List(list)
+            if list.duplicate_treatment != Some(ast::DuplicateTreatment::Distinct))
+}
+
+/// `string_agg` of texts with their delimiters before them, without the first delimiter, which PostgreSQL leaves out.
+fn with_own_delimiters(function: &ast::Function) -> Option<Expr> {
+    let [value, delimiter] = <[Expr; 2]>::try_from(given(function)?).ok()?;
+    let literal = |text: &str| Expr::value(ast::Value::SingleQuotedString(text.to_owned()));
+    let delimiter = nested(call("coalesce", vec![delimiter, literal("")]));
+    let aggregate = |name: &str, args: Vec<Expr>, filter: Option<Box<Expr>>| {
+        let mut made = call(name, args);
+        if let Expr::Function(made) = &mut made {
+            made.over.clone_from(&function.over);
+            made.filter = filter;
+            if let (FunctionArguments::List(made), FunctionArguments::List(own)) =
+                (&mut made.args, &function.args)
+            {
+                made.clauses.clone_from(&own.clauses);
+            }
+        }
+        made
+    };
+    let is_given = Expr::IsNotNull(Box::new(nested(value.clone())));
+    let filter = match &function.filter {
+        Some(own) => binary(nested(own.as_ref().clone()), BinaryOperator::And, is_given),
+        None => is_given,
+    };
+    let text = binary(delimiter.clone(), BinaryOperator::StringConcat, nested(value));
+    let joined = aggregate("string_agg", vec![text, literal("")], function.filter.clone());
+    let first = aggregate("first_value", vec![delimiter], Some(Box::new(filter)));
+    let one = Expr::value(ast::Value::Number("1".to_owned(), false));
+    let begin = binary(call("character_length", vec![first]), BinaryOperator::Plus, one);
+    Some(call("substr", vec![joined, begin]))
 }
 
 fn only_name(name: &mut ast::ObjectName) -> Option<&mut Ident> {

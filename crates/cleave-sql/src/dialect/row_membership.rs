@@ -19,6 +19,12 @@ const MEMBERS: &str = "__member";
 
 /// Rewrites `expression`, if it is one of these.
 pub(super) fn lower_row_membership(expression: &mut Expr) {
+    if let Expr::InSubquery { subquery, .. } = expression
+        && matches!(subquery.body.as_ref(), SetExpr::Values(_))
+        && let Some(selected) = selected(subquery)
+    {
+        **subquery = selected;
+    }
     let lowered = match expression {
         Expr::InSubquery { expr, subquery, negated } => contained(expr, subquery, *negated),
         Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => {
@@ -32,6 +38,19 @@ pub(super) fn lower_row_membership(expression: &mut Expr) {
     if let Some(lowered) = lowered {
         *expression = lowered;
     }
+}
+
+/// `SELECT * FROM (query) AS m`: DataFusion compares with the column of a SELECT, and VALUES are none.
+fn selected(query: &ast::Query) -> Option<ast::Query> {
+    let text = format!("SELECT * FROM (SELECT 1) AS {MEMBERS}");
+    let parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text);
+    let mut around = parser.ok()?.parse_query().ok()?;
+    let SetExpr::Select(select) = around.body.as_mut() else { return None };
+    match &mut select.from.first_mut()?.relation {
+        ast::TableFactor::Derived { subquery, .. } => **subquery = query.clone(),
+        _ => return None,
+    }
+    Some(*around)
 }
 
 fn query_of(right: &Expr) -> Option<&ast::Query> {

@@ -88,7 +88,11 @@ pub(super) fn cast_list(expression: &mut Expr) -> Result<Option<(usize, &mut Exp
     if item_type(data_type).is_none() {
         return Ok(None);
     }
-    Ok(place_of(expr)?.map(|place| (place, expr.as_mut())))
+    let mut list = expr.as_mut();
+    while let Expr::Nested(inner) = list {
+        list = inner;
+    }
+    Ok(place_of(list)?.map(|place| (place, list)))
 }
 
 /// The value that `expression` compares with any item of a list, and the parameter, from 0, that is the list; None: it
@@ -111,7 +115,11 @@ pub fn list_places(query: &ast::Query) -> Result<BTreeSet<usize>> {
             if let Expr::Cast { expr, data_type, .. } = expression
                 && item_type(data_type).is_some()
             {
-                match place_of(expr) {
+                let mut list = expr.as_ref();
+                while let Expr::Nested(inner) = list {
+                    list = inner;
+                }
+                match place_of(list) {
                     Ok(place) => self.0.extend(place),
                     Err(error) => return flow(Err(error)),
                 }
