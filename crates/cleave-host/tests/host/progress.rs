@@ -4,15 +4,16 @@ use crate::support::{batches, fragments, fresh, numbered, rows, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scans_index_builds_files_and_backups_are_counted_to_their_end() {
-    let (directory, database) = fresh().await;
+    let (_directory, database) = fresh().await;
+    let beside = tempfile::tempdir().unwrap();
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text); SET split = host").await;
     session.load("t", batches(vec![numbered(0..20_000)]), None).await.unwrap();
     let progress = session.progress();
-    let file = directory.path().join("rows.csv");
+    let file = beside.path().join("rows.csv");
     std::fs::write(&file, "100001,one\n100002,two\n").unwrap();
     let copy = format!("COPY t FROM '{}'", file.display());
-    let backup = format!("BACKUP TO '{}'", directory.path().join("backup").display());
+    let backup = format!("BACKUP TO '{}'", beside.path().join("backup").display());
     for (sql, total) in [
         ("SELECT count(*) FROM t WHERE note LIKE '%7%'", None),
         ("CREATE INDEX t_note ON t (note)", None),
