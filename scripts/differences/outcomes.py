@@ -18,7 +18,7 @@ from decimal import Decimal, InvalidOperation
 KINDS = ["crash", "value", "order", "accepted", "refused", "type", "code"]
 TIMEOUT = "57014"
 DIGITS = {"real": 5, "double precision": 10}
-# Columns and casts of varchar(n) are reported as text (docs/reference/sql.md).
+# Casts of varchar(n), and most columns, are reported as text (docs/reference/sql.md).
 REPORTED = {"varchar": "text", "char": "text"}
 
 
@@ -55,9 +55,14 @@ def difference(expected, found, is_ordered):
         return Difference("value", shown(expected), shown(found))
     if is_ordered and one != other:
         return Difference("order", shown(expected), shown(found))
-    if [REPORTED.get(name, name) for name in expected.types] != list(found.types):
+    if reported(expected) != reported(found):
         return Difference("type", ", ".join(expected.types), ", ".join(found.types))
     return None
+
+
+def reported(answer):
+    """The types, as far as both report them alike."""
+    return [REPORTED.get(name, name) for name in answer.types]
 
 
 def normal(answer):
