@@ -298,8 +298,8 @@ fn derived(
 }
 
 /// `unnest(list, list, …) AS alias (name, name, …)` by these names, of which those that are missing are the function's.
-/// DataFusion makes one column of lists of one name, and names a cast, also of a NULL, as what is cast: each list but the
-/// first gets a name of its own, as in [`name_casts`](super::named_casts::name_casts).
+/// DataFusion makes one column of lists of one name, and names a cast, also of a NULL, as what is cast: each list but
+/// the first gets a name of its own, as in [`name_casts`](super::named_casts::name_casts).
 fn side_by_side(alias: Option<&TableAlias>, lists: &[Expr]) -> Option<TableFactor> {
     let mut alias = alias.cloned().unwrap_or_else(|| named(Ident::new("unnest")));
     let missing = lists.len().checked_sub(alias.columns.len())?;

@@ -20,7 +20,8 @@ use super::functions::FIRST_OF;
 use crate::statement::catalog_syntax::call;
 use crate::visiting::{visit, visit_expressions_mut};
 
-/// Wraps the operands of casts in `query` if it groups, orders by columns of a table, or casts within the arguments of a function.
+/// Wraps the operands of casts in `query` if it groups, orders by columns of a table, or casts within the
+/// arguments of a function.
 pub(super) fn name_casts(query: &mut ast::Query) {
     let mut search = Search { in_call: 0, unnested: 0, casts: false, groups: false };
     if visit(query, &mut search).is_continue() {
