@@ -2,7 +2,7 @@
 //!
 //! 1. A request of HTTP/1.1 names exactly one host: a proxy in between and this server must not take different ones
 //!    for it. Any other gets 400.
-//! 2. A head has up to [`HEAD_BYTES_MAX`](super::HEAD_BYTES_MAX) bytes. A longer one gets 431: here if it came at once,
+//! 2. A head has up to [`HEAD_BYTES_MAX`] bytes. A longer one gets 431: here if it came at once,
 //!    for the buffer it is read into may have more room, else from the reader of the connection.
 //!
 //! Source: RFC 9112, section 3.2; RFC 6585, section 5.
