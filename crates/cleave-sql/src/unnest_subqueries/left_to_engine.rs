@@ -76,7 +76,7 @@ fn is_range(plan: &LogicalPlan) -> Result<bool> {
     let is_plain = !plan.expressions().iter().any(has_subquery);
     let is_own = match plan {
         LogicalPlan::Filter(_) => !names_both(plan)?,
-        // Not those of a table of its own name: the engine would look for the columns that a condition needs by their
+        // Not those of a table of its own name: DataFusion would look for the columns that a condition needs by their
         // names below it.
         LogicalPlan::Projection(_)
         | LogicalPlan::Subquery(_)
