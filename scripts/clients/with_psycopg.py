@@ -68,6 +68,11 @@ with psycopg.connect() as connection:
         rows = connection.execute(f"SELECT id FROM customers WHERE email = ANY({place})",
                                   (["c7@example.org", 'a"b'],)).fetchall()
         assert rows == [(7,)], rows
+    # Lists of several types beside each other, each column read as the type that the server describes it with.
+    for is_binary in [False, True]:
+        beside = connection.cursor(binary=is_binary)
+        rows = beside.execute("SELECT * FROM unnest(%s::int[], %s::text[])", ([1, 2], ["a", "b"])).fetchall()
+        assert rows == [(1, "a"), (2, "b")], rows
     # Cursors that the server keeps.
     with connection.transaction(), connection.cursor("some rows") as cursor:
         cursor.execute("SELECT id FROM orders WHERE id > %s ORDER BY id", (500,))
